@@ -1,0 +1,1 @@
+"""The naive answers: NumPy float64 and plain lists, nothing else."""

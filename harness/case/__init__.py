@@ -1,0 +1,1 @@
+"""Case files: their schema, how they are loaded, and how a matrix becomes instances."""

@@ -1,0 +1,57 @@
+"""The JSON Schema of case files, for completion and checks in editors; `case.schema.json` beside this is its text.
+
+It is a little more generous than the loader: where a matrix key may stand for a value, any text is accepted.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic.json_schema import models_json_schema
+
+from harness.kinds import KIND_NAMES, get_kind
+from harness.kinds.ring.steps import BARE
+
+
+def schema() -> dict[str, Any]:
+    """Return the schema: one alternative a kind."""
+    models = [get_kind(name).model for name in KIND_NAMES]
+    references, whole = models_json_schema([(model, "validation") for model in models], by_alias=True)
+    definitions: dict[str, Any] = whole["$defs"]
+    for model in models:
+        case = definitions[model.__name__]
+        given = model.model_fields["given"].annotation
+        # What the matrix gives need not stand in `given`.
+        definitions[given.__name__].pop("required", None)  # type: ignore[union-attr]  # a model class
+        case["required"] = [key for key in case.get("required", []) if key != "given"]
+    _open_to_names(definitions)
+    steps = definitions["RingCase"]["properties"]["steps"]["items"]
+    words = {"enum": list(BARE), "description": "a step without argument"}
+    steps["anyOf"] = [*steps.pop("oneOf"), words, {"type": "string", "description": "a matrix key that holds steps"}]
+    steps.pop("discriminator", None)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "metal-assay case",
+        "type": "object",
+        "oneOf": [references[model, "validation"] for model in models],
+        "$defs": definitions,
+    }
+
+
+def _open_to_names(value: Any) -> None:
+    """Let a matrix key's name stand for any list, mapping or number that is not a case's own frame."""
+    for name, definition in value.items():
+        if name.endswith("Case"):
+            continue
+        for prop in definition.get("properties", {}).values():
+            if prop.get("type") in ("array", "object"):
+                prop["anyOf"] = [
+                    {"type": prop.pop("type"), **{k: prop.pop(k) for k in ("items", "minItems") if k in prop}}
+                ]
+                prop["anyOf"].append({"type": "string"})
+
+
+def schema_text() -> str:
+    """Return the schema as the committed file has it."""
+    return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"

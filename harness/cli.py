@@ -1,0 +1,306 @@
+"""The command line: one thin function a verb. Heavy modules are imported inside them, so that `--help` is quick."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness import __version__
+from harness.errors import AssayError, CaseFileError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from harness.case.expand import Instance
+    from harness.known import Entry
+
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
+@click.group(
+    context_settings=_CONTEXT,
+    epilog="""\b
+Examples:
+  assay run                                    run every case on our own implementation
+  assay run --subject mlx-lm                   ... on the installed mlx-lm
+  assay run cases/ring --subject mine.py:Mine  ... one folder, on a class of yours
+  assay list --kind ring                       what there is
+  assay show 'ring/decode-past-the-window[window=4,tokens=13]'
+
+\b
+Exit codes: 0 all fine, 1 a conformance failure, 2 bad usage, case file or subject,
+4 nothing ran, 130 interrupted.""",
+)
+@click.version_option(__version__, prog_name="metal-assay")
+def cli() -> None:
+    """Check and time KV caches and kernels against naive baselines."""
+
+
+def main() -> None:
+    """Run the command line; every error of ours ends as one message and an exit code."""
+    try:
+        cli(standalone_mode=False)
+    except click.exceptions.Exit as end:
+        sys.exit(end.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    except CaseFileError as error:
+        # Each line starts with its place, so that editors can jump to it.
+        click.echo(str(error), err=True)
+        sys.exit(error.exit_code)
+    except AssayError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
+
+
+def _say(line: str, *, nl: bool = True) -> None:
+    """Write to stdout; when its reader (`| head`) has seen enough, go on in silence with the same exit code."""
+    try:
+        click.echo(line, nl=nl)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+_paths = click.argument("paths", nargs=-1, metavar="[PATH]...")
+_kinds = click.option("--kind", "kinds", multiple=True, metavar="K", help="Only cases of this kind (repeatable).")
+_select = click.option(
+    "--select",
+    "patterns",
+    multiple=True,
+    metavar="GLOB",
+    help="Only these instances: an id, or a pattern with * and ?.",
+)
+
+
+@cli.command(
+    "run",
+    epilog="""\b
+Examples:
+  assay run --subject mlx-lm -j 4
+  assay run cases/ring --select 'ring/trim-*' --subject reference --subject mlx-lm
+  assay run --benchmark --record speed.jsonl        time what cases list under `time:`
+  assay run --resume reports/local/run.jsonl        go on where a run was stopped""",
+)
+@_paths
+@click.option(
+    "--subject",
+    "subjects",
+    multiple=True,
+    metavar="S",
+    help="Implementation to run: a name of `assay subjects`, or file.py:Class (repeatable) [default: reference].",
+)
+@_kinds
+@_select
+@click.option("-j", "--jobs", type=click.IntRange(1), help="Worker processes [default: one a core].")
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0.1),
+    default=30.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds an instance may take.",
+)
+@click.option(
+    "--memory-limit",
+    type=click.IntRange(64),
+    default=2048,
+    show_default=True,
+    metavar="MIB",
+    help="Memory a worker may use.",
+)
+@click.option(
+    "--benchmark",
+    is_flag=True,
+    help="Also time what passes and has `time:`; one worker, so that times are not disturbed.",
+)
+@click.option(
+    "--record",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where the record goes [default: reports/local/ or .assay/].",
+)
+@click.option(
+    "--resume", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Go on with the run of this record."
+)
+@click.option("--all", "every", is_flag=True, help="Show every failure in full, not two of each sort.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def run_command(
+    paths: tuple[str, ...],
+    subjects: tuple[str, ...],
+    kinds: tuple[str, ...],
+    patterns: tuple[str, ...],
+    jobs: int | None,
+    time_limit: float,
+    memory_limit: int,
+    benchmark: bool,
+    record: Path | None,
+    resume: Path | None,
+    every: bool,
+    quiet: bool,
+) -> None:
+    """Run cases on one or more subjects and report what differs from the naive baseline."""
+    if record is not None and resume is not None:
+        raise UsageError("--record starts a record and --resume goes on with one: give one of them")
+    from harness.subjects.registry import check_name
+
+    names = list(dict.fromkeys(subjects)) or (_subjects_of(resume) if resume else ["reference"])
+    for name in names:
+        check_name(name)
+    from harness.case.load import load_cases
+    from harness.pool import Limits
+    from harness.progress import Progress
+    from harness.report.terminal import report
+    from harness.run import Options, run
+    from harness.select import select
+
+    every_instance = load_cases(paths)
+    instances = select(every_instance, patterns, kinds)
+    progress = Progress(quiet=quiet)
+    target = resume or record or _default_record(names)
+    options = Options(
+        jobs=jobs or _cores(),
+        limits=Limits(time_limit, memory_limit),
+        benchmark=benchmark,
+        record=None if resume else target,
+        resume=resume,
+        known=_known(every_instance, whole=not paths),
+        start=progress.start,
+        tick=progress.tick,
+    )
+    try:
+        done = run(instances, names, options)
+    except KeyboardInterrupt:
+        progress.stop()
+        if target.exists():
+            click.echo(f"interrupted; what was finished is kept, go on with: assay run --resume {target}", err=True)
+        sys.exit(130)
+    finally:
+        progress.stop()
+    for line in report(done, every=every):
+        _say(line)
+    sys.exit(done.exit_code)
+
+
+def _subjects_of(record: Path) -> list[str]:
+    from harness.record import read_record
+
+    return list(read_record(record).header.get("versions", {})) or ["reference"]
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _default_record(subjects: Sequence[str]) -> Path:
+    from datetime import UTC, datetime
+
+    folder = Path("reports/local") if Path("reports").is_dir() else Path(".assay")
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    label = "-".join(Path(name.rpartition(":")[0]).stem if ":" in name else name for name in subjects)
+    return folder / f"{stamp}-{label}.jsonl"
+
+
+def _known(instances: Sequence[Instance], *, whole: bool) -> Callable[[str, dict[str, str]], list[Entry]]:
+    """Return how to find a subject's known failures, listed beside the cases; checked whole only in a whole run."""
+    from harness.case.load import root_of
+    from harness.known import known_path, load_known
+
+    root = root_of(Path(instances[0].path))
+
+    def find(subject: str, versions: dict[str, str]) -> list[Entry]:
+        path = known_path(root, subject)
+        if ":" in subject or not path.is_file():
+            return []
+        return load_known(path, versions.get(subject), [instance.id for instance in instances] if whole else None)
+
+    return find
+
+
+@cli.command("list", epilog="\b\nExamples:\n  assay list\n  assay list cases/ring --instances")
+@_paths
+@_kinds
+@_select
+@click.option("--instances", "each", is_flag=True, help="List every instance, not every case.")
+def list_command(paths: tuple[str, ...], kinds: tuple[str, ...], patterns: tuple[str, ...], each: bool) -> None:
+    """List cases: name, number of instances, title."""
+    from collections import Counter
+
+    from tabulate import tabulate
+
+    from harness.case.load import load_cases
+    from harness.select import select
+
+    instances = select(load_cases(paths), patterns, kinds)
+    if each:
+        for instance in instances:
+            _say(instance.id)
+        return
+    count = Counter(instance.case_name for instance in instances)
+    titles = {instance.case_name: instance.case.title for instance in instances}
+    rows = [[name, number, titles[name]] for name, number in count.items()]
+    _say(tabulate(rows, headers=["case", "instances", "title"], tablefmt="simple", maxcolwidths=[None, None, 70]))
+    _say(f"\n{len(count)} cases, {len(instances)} instances")
+
+
+@cli.command("show", epilog="\b\nExample:\n  assay show 'ring/decode-past-the-window[window=4,tokens=13]'")
+@click.argument("instance_id", metavar="CASE[INSTANCE]")
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+def show_command(instance_id: str, paths: tuple[str, ...]) -> None:
+    """Show one instance: why it exists, what happens in it, what is checked."""
+    from harness.case.load import load_cases
+    from harness.kinds import get_kind
+    from harness.select import select
+
+    instance = select(load_cases(paths), [instance_id])[0]
+    case = instance.case
+    lines: list[Any] = [click.style(instance.id, bold=True), case.title, "", case.why.strip()]
+    if case.source:
+        lines.append(f"source: {case.source}")
+    lines += ["", *get_kind(instance.kind).describe(case), f"file: {instance.path}"]
+    for line in lines:
+        _say(line)
+
+
+@cli.command("subjects", epilog="\b\nExample:\n  assay subjects")
+def subjects_command() -> None:
+    """List the implementations that `--subject` knows by name."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from tabulate import tabulate
+
+    from harness.subjects.registry import BUILT_IN, subject_names
+
+    rows = []
+    for name in subject_names():
+        entry = BUILT_IN.get(name)
+        package = entry.package if entry else None
+        try:
+            found = version(package) if package else ""
+        except PackageNotFoundError:
+            found = f"not installed (pip install {package})"
+        rows.append([name, found, entry.about if entry else "from an installed package"])
+    _say(tabulate(rows, headers=["subject", "version", "what it is"], tablefmt="simple"))
+    _say("\nA class of your own: --subject path/to/file.py:ClassName (a subclass of harness.subjects.protocol.Subject)")
+
+
+@cli.command("schema", epilog="\b\nExamples:\n  assay schema | less\n  assay schema --write case.schema.json")
+@click.option("--write", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file instead of stdout.")
+def schema_command(write: Path | None) -> None:
+    """Print the JSON Schema of case files, for completion in editors."""
+    from harness.case.json_schema import schema_text
+
+    if write is None:
+        _say(schema_text(), nl=False)
+    else:
+        try:
+            write.write_text(schema_text(), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{write}: can't be written: {error.strerror}") from None
+        _say(f"wrote {write}")

@@ -1,0 +1,160 @@
+"""The checks of kind `ring`, weakest to strongest: visible, stored, attention; each notes what it found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.baseline.attention import attend
+from harness.compare import UNIT_ROUNDOFF, Bound, Exact, dot_bound
+from harness.kinds.ring.observe import View, parts, ranges
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from harness.kinds.base import Notes
+    from harness.kinds.ring.stored import Alone
+    from harness.kinds.ring.tokens import Tokens
+    from harness.subjects.protocol import RingSpec
+
+# expected[row][query]: ids that the query may attend to, oldest first; None: the query is padding.
+Expected = list[list[list[int] | None]]
+
+
+def check_visible(view: View, expected: Expected, block: NDArray[np.int64], where: str, notes: Notes) -> bool:
+    """Compare the ids that each query sees with those it may see; returns whether all agree."""
+    before = len(notes.findings)
+    for row, queries in enumerate(expected):
+        for query, want in enumerate(queries):
+            if want is None:
+                continue
+            notes.compared()
+            columns = np.flatnonzero(view.sees[row, query])
+            keys, values = view.key_ids[row, columns], view.value_ids[row, columns]
+            place = f"{where}: row {row}, query of token {block[row, query]}"
+            if sorted(keys.tolist()) != sorted(want):
+                notes.found(
+                    "visible", place, f"sees {ranges(sorted(want))}", f"sees {_seen(keys)}", _difference(keys, want)
+                )
+            elif (keys != values).any():
+                at = int(np.flatnonzero(keys != values)[0])
+                actual = f"the value of token {values[at]}" if values[at] > 0 else "a value of no token"
+                notes.found("visible", place, f"column {columns[at]} holds key and value of token {keys[at]}", actual)
+    return len(notes.findings) == before
+
+
+def _seen(ids: NDArray[np.int64]) -> str:
+    real = sorted(set(ids[ids > 0].tolist()))
+    pads = int((ids < 0).sum())
+    return ranges(real) + (f" and {pads} column{'s' if pads > 1 else ''} that hold no token" if pads else "")
+
+
+def _difference(ids: NDArray[np.int64], want: list[int]) -> str:
+    seen = ids[ids > 0].tolist()
+    missing, extra = sorted(set(want) - set(seen)), sorted(set(seen) - set(want))
+    twice = sorted({token for token in seen if seen.count(token) > 1})
+    words = [("missing", missing), ("too many", extra), ("seen twice", twice)]
+    return "; ".join(f"{word} {ranges(tokens)}" for word, tokens in words if tokens)
+
+
+def check_stored(view: View, alone: Alone, where: str, notes: Notes) -> bool:
+    """Compare, bit by bit, every visible column with its token stored alone; returns whether all agree."""
+    before = len(notes.findings)
+    names = ("",) if len(parts(view.answer.keys)) == 1 else (".packed", ".scales", ".biases")
+    for row in range(view.sees.shape[0]):
+        columns = np.flatnonzero(view.sees[row].any(axis=0) & (view.key_ids[row] > 0))
+        ids = view.key_ids[row, columns]
+        alone.need(ids.tolist())
+        for label, arrays, plane in (
+            ("keys", view.answer.keys, alone.keys),
+            ("values", view.answer.values, alone.values),
+        ):
+            for name, stored, got in zip(names, plane.stored, parts(arrays), strict=True):
+                notes.compared()
+                wrong = Exact().check(stored[ids], np.moveaxis(got[row][:, columns], 0, 1))
+                if wrong is not None:
+                    at = int(wrong.where.strip("[]").split(",")[0]) if wrong.where.startswith("[") else 0
+                    place = f"{where}: row {row}, column {columns[at]} (token {ids[at]}), {label}{name} {wrong.where}"
+                    notes.found("stored", place, wrong.expected, wrong.actual, f"[token, head, index]; {wrong.note}")
+    return len(notes.findings) == before
+
+
+def check_attention(
+    view: View,
+    expected: Expected,
+    block: NDArray[np.int64],
+    tokens: Tokens,
+    alone: Alone,
+    spec: RingSpec,
+    where: str,
+    notes: Notes,
+) -> None:
+    """Compare the subject's attention with float64 softmax over the tokens that are visible.
+
+    Bound, for a query q, visible keys k_j and values v_j, u the unit roundoff of the dtype, a that of the
+    accumulator: scores carry an error of at most d = max_j gamma_{D+4}(a) * scale * sum |q||k_j| + 3u |s_j|, so each
+    weight is off by a factor of at most e^{2d}; summing n weighted values adds gamma_{n+4}(a); storing weights and
+    output rounds three times more (Higham, sections 3.1 and 4.2). |k| and |v| are magnitudes of the stored terms.
+    """
+    output = view.answer.output
+    if output is None:
+        return
+    rows, heads, queries = block.shape[0], spec.query_heads, block.shape[1]
+    shape = (rows, heads, queries, spec.value_dim)
+    if output.shape != shape:
+        notes.found("shape", f"{where}: attention output", str(list(shape)), str(list(output.shape)))
+        return
+    scale = spec.head_dim**-0.5
+    share = spec.query_heads // spec.kv_heads
+    for row in range(rows):
+        for query in range(queries):
+            ids = expected[row][query]
+            if ids is None:
+                notes.compared()
+                if not np.isfinite(output[row, :, query].astype(np.float64)).all():
+                    notes.found(
+                        "attention", f"{where}: row {row}, padding query {query}", "finite values", "NaN or infinity"
+                    )
+                continue
+            alone.need(ids)
+            for head in range(heads):
+                q = tokens.queries[block[row, query], head].astype(np.float64)
+                k, v = alone.keys.values[ids, head // share], alone.values.values[ids, head // share]
+                want, weights = attend(q, k, v, scale)
+                limit = _limit(
+                    q,
+                    weights,
+                    k,
+                    alone.keys.magnitudes[ids, head // share],
+                    alone.values.magnitudes[ids, head // share],
+                    scale,
+                    spec,
+                )
+                notes.compared()
+                wrong = Bound(limit).check(want, output[row, head, query])
+                if wrong is not None:
+                    place = (
+                        f"{where}: row {row}, query of token {block[row, query]}, head {head}, channel {wrong.where}"
+                    )
+                    notes.found("attention", place, wrong.expected, wrong.actual, wrong.note)
+                    return
+
+
+def _limit(
+    q: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    k: NDArray[np.float64],
+    key_terms: NDArray[np.float64],
+    value_terms: NDArray[np.float64],
+    scale: float,
+    spec: RingSpec,
+) -> NDArray[np.float64]:
+    unit = UNIT_ROUNDOFF[spec.dtype]
+    # MLX's CPU backend sums quantized products in the storage dtype; plain ones in float32.
+    sums = unit if spec.storage else UNIT_ROUNDOFF["float32"]
+    score = dot_bound(len(q), scale * (key_terms @ np.abs(q)), sums, extra=4) + 3 * unit * scale * np.abs(k @ q)
+    weight = np.expm1(2 * float(score.max())) if score.max() < 300 else np.inf
+    value = dot_bound(len(weights), np.ones(1), sums, extra=4)[0]
+    total: NDArray[np.float64] = (weights @ value_terms) * (weight + value * (1 + weight) + 3 * unit + 1e-6)
+    return total

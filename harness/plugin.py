@@ -1,0 +1,191 @@
+"""The pytest plugin: collects case files, one item an instance; `--benchmark` also times those with `time:`.
+
+Instances run in worker processes, as under `assay run`: a subject that crashes fails its own items only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from harness.case.expand import Instance
+    from harness.outcome import Result
+    from harness.session import Session
+
+SAMPLE = 3
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of this plugin."""
+    group = parser.getgroup("metal-assay", "metal-assay: conformance cases for KV caches and kernels")
+    group.addoption(
+        "--benchmark", action="store_true", dest="assay_benchmark", help="also time the cases that have `time:`"
+    )
+    group.addoption(
+        "--assay-subject",
+        action="append",
+        dest="assay_subjects",
+        metavar="S",
+        help="run cases on this subject: a name of `assay subjects`, or file.py:Class (repeatable; default: reference)",
+    )
+    group.addoption(
+        "--assay-sample",
+        dest="assay_sample",
+        metavar="N",
+        help=f"instances of each case, or `all` (default: {SAMPLE}, always the same ones)",
+    )
+    parser.addini("assay_subjects", "subjects that cases run on", type="args")
+    parser.addini("assay_sample", f"instances of each case, or `all` (default: {SAMPLE})")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Check the options."""
+    from harness.errors import AssayError
+
+    try:
+        _sample(config)
+    except ValueError:
+        raise pytest.UsageError("--assay-sample takes a number of 1 or more, or `all`") from None
+    if config.getoption("assay_subjects"):
+        from harness.subjects.registry import check_name
+
+        for name in _subjects(config):
+            try:
+                check_name(name)
+            except AssayError as error:
+                raise pytest.UsageError(str(error)) from None
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say how many instances are a sample."""
+    count = _sample(config)
+    size = (
+        "every instance"
+        if count is None
+        else f"a fixed sample of {count} instances a case (--assay-sample all for every one)"
+    )
+    return f"metal-assay: on {', '.join(_subjects(config))}, {size}"
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Collect a YAML file that has a top-level `assay: <number>`; any other is not ours and is left alone."""
+    if file_path.suffix not in (".yaml", ".yml"):
+        return None
+    from harness.case.source import is_case_file
+
+    return CaseFile.from_parent(parent, path=file_path) if is_case_file(file_path) else None
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the workers."""
+    session = config.stash.get(_SESSION, None)
+    if session is not None:
+        session.stop()
+
+
+def _subjects(config: pytest.Config) -> list[str]:
+    given = config.getoption("assay_subjects") or config.getini("assay_subjects") or ["reference"]
+    return list(dict.fromkeys(given))
+
+
+def _sample(config: pytest.Config) -> int | None:
+    text = str(config.getoption("assay_sample") or config.getini("assay_sample") or SAMPLE)
+    if text == "all":
+        return None
+    count = int(text)
+    if count < 1:
+        raise ValueError
+    return count
+
+
+class CaseFile(pytest.File):
+    """One case file."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """Yield an item an instance and subject."""
+        from harness.case.load import load_file
+        from harness.errors import CaseFileError
+        from harness.select import sample
+
+        try:
+            instances = load_file(self.path)
+        except CaseFileError as error:
+            raise self.CollectError(str(error)) from None
+        # An instance named on the command line (file.yaml::id) is found among all of them, not in the sample only.
+        named = any("::" in str(argument) for argument in self.config.args)
+        count = None if named else _sample(self.config)
+        subjects = _subjects(self.config)
+        for instance in instances if count is None else sample(instances, count):
+            short = instance.id.rpartition("/")[2]
+            for subject in subjects:
+                name = short if len(subjects) == 1 else f"{short}@{subject}"
+                yield CaseItem.from_parent(self, name=name, instance=instance, subject=subject)
+
+
+class CaseItem(pytest.Item):
+    """One instance on one subject."""
+
+    def __init__(self, *, instance: Instance, subject: str, **kwargs: Any) -> None:
+        """Remember what to run."""
+        super().__init__(**kwargs)
+        self.instance, self.subject = instance, subject
+        self.timed = bool(self.config.getoption("assay_benchmark") and getattr(instance.case, "time", None))
+        # By this name pytest-benchmark tells benchmarks from other items (`--benchmark-only`, `--benchmark-skip`).
+        self.fixturenames = ["benchmark"] if self.timed else []
+
+    def runtest(self) -> None:
+        """Run the instance in the session's worker; skip what is unsupported, fail with the evidence."""
+        from harness.outcome import Outcome
+
+        result = _session(self.config).run(self.instance, self.subject, benchmark=self.timed)
+        if result.outcome is Outcome.UNSUPPORTED:
+            pytest.skip(result.reason)
+        if result.outcome is Outcome.KNOWN:
+            pytest.xfail(result.reason)
+        if result.outcome.is_bad:
+            raise CaseFailure(self.instance, self.subject, result)
+        if result.rounds:
+            from harness.benchmark import hand_over
+
+            hand_over(self, result.rounds, self.instance, self.subject)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Show evidence instead of a traceback of the plugin."""
+        from harness.errors import AssayError
+
+        if isinstance(excinfo.value, CaseFailure):
+            return str(excinfo.value)
+        if isinstance(excinfo.value, AssayError):
+            return f"error: {excinfo.value}"
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """Name the instance in reports."""
+        return self.path, 0, self.instance.id
+
+
+class CaseFailure(Exception):  # noqa: N818 - pytest's own word for it
+    """An instance that failed, with its evidence."""
+
+    def __init__(self, instance: Instance, subject: str, result: Result) -> None:
+        """Write the evidence as `assay run` does."""
+        from harness.report.terminal import evidence
+
+        lines = [f"{instance.case.title}", *evidence(instance, result, subject)]
+        super().__init__("\n".join(lines))
+
+
+_SESSION: pytest.StashKey[Session] = pytest.StashKey()
+
+
+def _session(config: pytest.Config) -> Session:
+    if _SESSION not in config.stash:
+        from harness.session import Session
+
+        config.stash[_SESSION] = Session()
+    return config.stash[_SESSION]

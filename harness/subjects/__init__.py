@@ -1,0 +1,1 @@
+"""Subjects: implementations under test, each behind one small protocol per kind."""

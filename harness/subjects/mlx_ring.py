@@ -1,0 +1,156 @@
+"""A ring whose cache speaks mlx-lm's way: `make_mask`, `update_and_fetch`, `trim`, `offset`.
+
+Thin on purpose: it converts arrays, calls the cache's own methods without asking first whether it may, and keeps
+book of every array that crosses the border.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import mlx.core as mx
+
+from harness.subjects.arrays import to_mlx, to_numpy
+from harness.subjects.protocol import AffineArrays, Answer, Arrays, HandedOut, PlainArrays, Ring, Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from harness.subjects.protocol import Block, RingSpec
+
+
+class Cache(Protocol):
+    """The part of mlx-lm's cache interface that is used here."""
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
+        """Take a block, return everything attention reads: arrays, or (packed, scales, biases) triples."""
+
+    def trim(self, n: int) -> int:
+        """Forget n tokens, return how many were forgotten."""
+
+
+class MlxRing(Ring):
+    """One cache. Subclasses, or the two functions given here, say how a mask is made and attention computed.
+
+    `make_mask(cache, tokens)` is asked before each update. `attend(queries, keys, values, scale, mask)` gets what the
+    cache and `make_mask` returned.
+    """
+
+    def __init__(
+        self,
+        cache: Any,
+        spec: RingSpec,
+        make_mask: Callable[[Any, int], Any],
+        attend: Callable[[mx.array, Any, Any, float, Any], mx.array] | None,
+    ) -> None:
+        """Wrap an empty cache."""
+        self.cache, self.spec = cache, spec
+        self._make_mask, self._attend = make_mask, attend
+        self._book: list[tuple[str, mx.array, NDArray[np.generic]]] = []
+        self._remarks: list[str] = []
+        self._updates = 0
+
+    def append(
+        self, keys: NDArray[np.generic], values: NDArray[np.generic], queries: NDArray[np.generic] | None
+    ) -> Answer:
+        """Make the mask, update, attend; everything evaluated."""
+        k, v = to_mlx(keys), to_mlx(values)
+        self._updates += 1
+        number = self._updates
+        mask = self._make_mask(self.cache, keys.shape[2])
+        got_k, got_v = self.cache.update_and_fetch(k, v)
+        output = None
+        if self._attend is not None and queries is not None:
+            output = to_numpy(self._attend(to_mlx(queries), got_k, got_v, self.spec.head_dim**-0.5, mask))
+        answer = Answer(
+            self.arrays(got_k), self.arrays(got_v), to_numpy(mask) if isinstance(mask, mx.array) else mask, output
+        )
+        self._book += [
+            (f"the keys given to update {number}", k, keys),
+            (f"the values given to update {number}", v, values),
+        ]
+        for label, got, seen in (("keys", got_k, answer.keys), ("values", got_v, answer.values)):
+            for array, then in zip(flat(got), _parts(seen), strict=True):
+                self._book.append((f"the {label} returned by update {number}", array, then))
+        return answer
+
+    def trim(self, tokens: int) -> int:
+        """Call the cache's own trim; a cache that said it can't is called all the same, and the remark kept."""
+        asked = self.cache.is_trimmable() if hasattr(self.cache, "is_trimmable") else True
+        removed = int(self.cache.trim(tokens))
+        if not asked and removed:
+            self._remarks.append(f"is_trimmable() said no, and trim({tokens}) returned {removed} all the same")
+        return removed
+
+    def remarks(self) -> list[str]:
+        """Return remarks on trims."""
+        return self._remarks
+
+    def offsets(self) -> list[int] | None:
+        """Return the cache's offset, one a row."""
+        offset = getattr(self.cache, "offset", None)
+        if offset is None:
+            return None
+        if isinstance(offset, mx.array):
+            return [int(value) for value in offset.reshape(-1).tolist()]  # type: ignore[union-attr, arg-type]  # a list
+        return [int(offset)] * self.spec.rows
+
+    def handed_out(self) -> list[HandedOut]:
+        """Return the book."""
+        return [HandedOut(label, then, to_numpy(array)) for label, array, then in self._book]
+
+    def arrays(self, got: Any) -> Arrays:
+        """Turn what the cache returned into NumPy arrays."""
+        found = flat(got)
+        if len(found) == 1:
+            return PlainArrays(to_numpy(found[0]))
+        storage = self.spec.storage
+        if len(found) != 3 or storage is None:
+            raise Unsupported(f"{len(found)} arrays where keys or values were expected")
+        packed, scales, biases = (to_numpy(array) for array in found)
+        return AffineArrays(packed, scales, biases, storage.group_size, storage.bits)
+
+    def timed(self, operation: str, blocks: Sequence[Block]) -> Callable[[int], None]:
+        """Return the operation on blocks that are on the device already; the clock sees it evaluated."""
+        inputs = [tuple(to_mlx(array) for array in (block.keys, block.values, block.queries)) for block in blocks]
+        mx.eval(inputs)
+        scale, cache = self.spec.head_dim**-0.5, self.cache
+        if operation == "attention":
+            if self._attend is None:
+                raise Unsupported("attention")
+            mask = self._make_mask(cache, inputs[0][0].shape[2])
+            got_k, got_v = cache.update_and_fetch(*inputs[0][:2])
+            mx.eval(flat(got_k), flat(got_v))
+            attend = self._attend
+
+            def call(number: int) -> None:
+                mx.eval(attend(inputs[number % len(inputs)][2], got_k, got_v, scale, mask))
+                mx.synchronize()
+        else:
+
+            def call(number: int) -> None:
+                k, v, _ = inputs[number % len(inputs)]
+                made = self._make_mask(cache, k.shape[2])
+                kept_k, kept_v = cache.update_and_fetch(k, v)
+                mx.eval(flat(kept_k), flat(kept_v), made if isinstance(made, mx.array) else [])
+                mx.synchronize()
+
+        return call
+
+
+def flat(got: Any) -> list[mx.array]:
+    """Return the arrays of keys or values: one, or packed, scales and biases."""
+    if isinstance(got, mx.array):
+        return [got]
+    if hasattr(got, "packed"):
+        return [got.packed, got.scales, got.biases]
+    return list(got)
+
+
+def _parts(arrays: Arrays) -> tuple[NDArray[np.generic], ...]:
+    if isinstance(arrays, PlainArrays):
+        return (arrays.data,)
+    return (arrays.packed, arrays.scales, arrays.biases)

@@ -1,0 +1,35 @@
+"""Subject `reference`: this project's own implementation, `impl`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from harness.subjects.protocol import Subject
+
+if TYPE_CHECKING:
+    from harness.subjects.protocol import Affine, Ring, RingSpec, Trellis
+
+
+class Reference(Subject):
+    """Rings, affine planes and trellis codes of `impl`."""
+
+    name: ClassVar[str] = "reference"
+    package: ClassVar[str | None] = "metal-assay"
+
+    def ring(self, spec: RingSpec) -> Ring:
+        """Return a solo ring; a full cache is a ring whose window is never reached."""
+        from harness.subjects.reference.ring import open_ring
+
+        return open_ring(spec)
+
+    def affine(self) -> Affine:
+        """Return affine quantization."""
+        from harness.subjects.reference.affine import ReferenceAffine
+
+        return ReferenceAffine()
+
+    def trellis(self) -> Trellis:
+        """Return trellis codes by plain MLX operations."""
+        from harness.subjects.reference.trellis import ReferenceTrellis
+
+        return ReferenceTrellis()

@@ -1,0 +1,64 @@
+"""The reference implementation's affine quantization as a subject."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import mlx.core as mx
+
+from harness.subjects.arrays import to_mlx, to_numpy
+from harness.subjects.protocol import Affine, AffineArrays, Unsupported
+from impl.affine import AffinePlanes, affine_matmul, dequantize, quantize
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class ReferenceAffine(Affine):
+    """`impl.affine`, which leaves the arithmetic to MLX."""
+
+    def quantize(self, x: NDArray[np.generic], group_size: int, bits: int) -> AffineArrays:
+        """Return the planes of `x` [..., n]."""
+        planes = quantize(to_mlx(x), group_size, bits)
+        packed, scales, biases = (to_numpy(part) for part in planes.parts)
+        return AffineArrays(packed, scales, biases, group_size, bits)
+
+    def dequantize(self, planes: AffineArrays) -> NDArray[np.generic]:
+        """Return [..., n] in the dtype of the scales."""
+        return to_numpy(dequantize(_on_device(planes)))
+
+    def matmul(self, x: NDArray[np.generic], planes: AffineArrays, *, transpose: bool) -> NDArray[np.generic]:
+        """Return x @ W.T (`transpose`) or x @ W."""
+        return to_numpy(affine_matmul(to_mlx(x), _on_device(planes), transpose=transpose))
+
+    def timed(
+        self, operation: str, x: NDArray[np.generic], planes: AffineArrays, *, transpose: bool
+    ) -> Callable[[int], None]:
+        """Return a function that does `operation` once, on arrays that are on the device beforehand."""
+        device_x, device_planes = to_mlx(x), _on_device(planes)
+        mx.eval(device_x, *device_planes.parts)
+
+        def quantize_once(_call: int) -> None:
+            mx.eval(*quantize(device_x, planes.group_size, planes.bits).parts)
+            mx.synchronize()
+
+        def dequantize_once(_call: int) -> None:
+            mx.eval(dequantize(device_planes))
+            mx.synchronize()
+
+        def matmul_once(_call: int) -> None:
+            mx.eval(affine_matmul(device_x, device_planes, transpose=transpose))
+            mx.synchronize()
+
+        calls = {"quantize": quantize_once, "dequantize": dequantize_once, "matmul": matmul_once}
+        if operation not in calls:
+            raise Unsupported(f"timing of {operation}")
+        return calls[operation]
+
+
+def _on_device(planes: AffineArrays) -> AffinePlanes:
+    parts = (to_mlx(planes.packed), to_mlx(planes.scales), to_mlx(planes.biases))
+    return AffinePlanes(*parts, group_size=planes.group_size, bits=planes.bits)

@@ -1,0 +1,1 @@
+"""Reference implementation of rotating KV caches, attention over them, and quantized kernels for MLX."""

@@ -1,0 +1,107 @@
+"""Attention masks of rings, computed from the position state before the update."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import mlx.core as mx
+
+from impl.errors import RingShapeError
+
+if TYPE_CHECKING:
+    from impl.attention import Mask
+    from impl.rings.position import BatchedRotatingState
+
+
+def make_ring_mask(
+    position: BatchedRotatingState, tokens: int, window: int | None = None, *, return_array: bool = False
+) -> Mask:
+    """Mask for the next ``tokens`` tokens; a shortcut (None, ``"causal"``) when it says exactly the same.
+
+    ``return_array`` asks for the boolean array ``[rows, 1, tokens, columns]`` in every case. ``window`` counts
+    tokens, the query included; None, or more than ``max_size``, means ``max_size``.
+    """
+    if not return_array:
+        window = _window(position, tokens, window)
+        if _in_place(position, tokens):
+            if not any(_hidden_columns(position, window)):
+                return None
+        elif not any(_block_pads(position)) and _old_columns(position) + tokens <= window:
+            return "causal" if tokens > 1 else None
+    return build_batched_rotating_mask(position, tokens, window)
+
+
+def build_batched_rotating_mask(position: BatchedRotatingState, tokens: int, window: int | None = None) -> mx.array:
+    """Boolean mask ``[rows, 1, tokens, columns]``, columns as the update will return them.
+
+    A query at position p sees positions ``max(0, p - window + 1)`` to p of its own row. Which columns fall out is
+    counted from the columns in use: the write cursor is small right after a wrap and would hide live tokens.
+
+    Raises RingShapeError for a window or a token count below 1.
+    """
+    window = _window(position, tokens, window)
+    if _in_place(position, tokens):
+        return _token_mask(position, window)
+    return _block_mask(position, tokens, window)
+
+
+def _window(position: BatchedRotatingState, tokens: int, window: int | None) -> int:
+    if tokens < 1:
+        raise RingShapeError(f"a mask for {tokens} tokens; ask for 1 or more")
+    if window is None:
+        return position.max_size
+    if window < 1:
+        raise RingShapeError(f"window={window}; a query sees at least itself, so use 1 or more, or None")
+    return min(window, position.max_size)
+
+
+def _in_place(position: BatchedRotatingState, tokens: int) -> bool:
+    return tokens == 1 and not position.has_pending_padding
+
+
+def _hidden_columns(position: BatchedRotatingState, window: int) -> tuple[int, ...]:
+    """Oldest columns, per row, that a token written in place does not see."""
+    length, max_size = position.active_length, position.max_size
+    columns = min(length + 1, max_size)
+    outside = columns - window
+    if outside <= 0 and length < max_size and max(position.left_pad, default=0) <= columns:
+        return position.left_pad
+    evicted = max(0, length + 1 - max_size)
+    return tuple([min(max(pad - evicted, outside, 0), columns) for pad in position.left_pad])
+
+
+def _token_mask(position: BatchedRotatingState, window: int) -> mx.array:
+    # This runs once per decoded token, so it is kept to very few array operations.
+    length, max_size, rows = position.active_length, position.max_size, position.batch_size
+    columns = min(length + 1, max_size)
+    hidden = _hidden_columns(position, window)
+    if not any(hidden):
+        return mx.ones((rows, 1, 1, columns), dtype=mx.bool_)
+    temporal = mx.arange(columns)
+    if length >= max_size:
+        # The token lands on the oldest column, and the oldest one left is the next.
+        oldest = position.ring_index + 1 if length == max_size and position.ring_index < max_size else 1
+        temporal = mx.concatenate([mx.arange(columns - oldest, columns), mx.arange(columns - oldest)])
+    return temporal >= mx.expand_dims(mx.array(hidden), (1, 2, 3))
+
+
+def _old_columns(position: BatchedRotatingState) -> int:
+    return min(position.active_length, position.max_size - 1)
+
+
+def _block_pads(position: BatchedRotatingState) -> list[int]:
+    dropped = position.active_length - _old_columns(position)
+    return [max(0, pad - dropped) for pad in position.left_pad]
+
+
+def _block_mask(position: BatchedRotatingState, tokens: int, window: int) -> mx.array:
+    old = _old_columns(position)
+    columns = mx.arange(old + tokens)
+    queries = mx.arange(old, old + tokens)[:, None]
+    mask = queries >= columns
+    if old + tokens > window:
+        mask = mask & (queries < columns + window)
+    pads = _block_pads(position)
+    if any(pads):
+        mask = mask & (columns >= mx.array(pads, dtype=mx.int32)[:, None, None, None])
+    return mx.broadcast_to(mask, (position.batch_size, 1, tokens, old + tokens))

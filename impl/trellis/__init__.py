@@ -1,0 +1,1 @@
+"""Trellis-coded matrices: codebooks, the layout of codes in memory, decoding and products with vectors."""

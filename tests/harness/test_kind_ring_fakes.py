@@ -1,0 +1,65 @@
+"""The shipped ring cases pass a naive cache that is right, and catch every mistake built into it."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from harness.case.load import load_file
+from harness.execute import execute
+from harness.outcome import Outcome
+from tests.fakes.rings import MISTAKES, Naive, NaiveRing, TrimRefusesAlways
+
+if TYPE_CHECKING:
+    from harness.case.expand import Instance
+
+CASES = Path(__file__).parents[2] / "cases" / "ring"
+
+
+@cache
+def instances(name: str) -> list[Instance]:
+    return load_file(CASES / f"{name}.yaml")
+
+
+def subject(ring: type[NaiveRing]) -> Naive:
+    return type("Fake", (Naive,), {"ring_class": ring})()
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in CASES.glob("*.yaml")))
+def test_a_right_cache_passes(name: str) -> None:
+    for instance in instances(name)[:: max(1, len(instances(name)) // 6)]:
+        result = execute(instance, Naive())
+        assert result.outcome is Outcome.PASSED, (instance.id, result)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_each_mistake_is_caught_by_the_case_made_for_it(mistake: str) -> None:
+    ring, name = MISTAKES[mistake]
+    outcomes = {execute(instance, subject(ring)).outcome for instance in instances(name)}
+    assert Outcome.FAILED in outcomes, outcomes
+
+
+def test_a_refusal_that_leaves_the_state_alone_is_unsupported() -> None:
+    result = execute(instances("trim-a-full-cache")[0], subject(TrimRefusesAlways))
+    assert result.outcome is Outcome.UNSUPPORTED
+    assert result.reason == "step 3 (trim 1): refuses: no trim of 1"
+
+
+def test_evidence_names_the_tokens() -> None:
+    ring, name = MISTAKES["a window one too large"]
+    instance = next(i for i in instances(name) if i.id.endswith("[window=2,tokens=window+1]"))
+    finding = execute(instance, subject(ring)).findings[0]
+    assert finding.check == "visible"
+    assert finding.where == "step 1 (decode 3), token 3: row 0, query of token 3"
+    assert (finding.expected, finding.actual, finding.note) == ("sees {2, 3}", "sees {1..3}", "too many {1}")
+
+
+def test_a_wrong_shape_is_evidence_not_a_crash() -> None:
+    ring, name = MISTAKES["a missing axis"]
+    result = execute(instances(name)[0], subject(ring))
+    assert result.outcome is Outcome.FAILED
+    assert result.findings[0].check == "shape"
+    assert "4 axes" in result.findings[0].expected

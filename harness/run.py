@@ -75,8 +75,9 @@ class Options:
 def run(instances: Sequence[Instance], subjects: Sequence[str] = ("reference",), options: Options | None = None) -> Run:
     """Run every instance on every subject, in worker processes.
 
-    Raises UsageError for a name that can't be a subject, SubjectMissingError when one can't be loaded and RecordError when the record to resume belongs to
-    other versions. KeyboardInterrupt passes through, after the workers have been ended and the record closed.
+    Raises UsageError for a name that can't be a subject, SubjectMissingError when one can't be loaded, and RecordError
+    when the record to resume belongs to other versions. KeyboardInterrupt passes through, after the workers have been
+    ended and the record closed.
     """
     for name in subjects:
         check_name(name)

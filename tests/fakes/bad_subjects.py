@@ -36,7 +36,7 @@ class _Subject(Subject):
 
 class _Crash(_Bad):
     def misbehave(self) -> None:
-        print("about to read address 0", file=sys.stderr)
+        sys.stderr.write("about to read address 0\n")
         ctypes.string_at(0)
 
 
@@ -70,7 +70,7 @@ class EatsMemory(_Subject):
 
 class _Print(_Bad):
     def misbehave(self) -> None:
-        print("debug: second block")
+        sys.stdout.write("debug: second block\n")
 
 
 class Prints(_Subject):
@@ -136,9 +136,9 @@ class _Drifts(NaiveRing):
 
     timed_once = False
 
-    def timed(self, operation: str, blocks: Any) -> Any:
+    def timed(self, *_: Any) -> Any:
         _Drifts.timed_once = True
-        return lambda number: None
+        return lambda _: None
 
     def offsets(self) -> list[int]:
         return [self.length + int(_Drifts.timed_once)]

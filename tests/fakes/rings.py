@@ -1,4 +1,4 @@
-"""A naive cache in NumPy that is right, and the same cache with one mistake each: what the cases of kind ring must catch.
+"""A naive cache in NumPy that is right, and the same cache with one mistake each, for the cases of kind ring.
 
 The cache keeps every column for good and hides by mask; a mistake changes one method.
 """
@@ -65,8 +65,10 @@ class NaiveRing(Ring):
 
     def arrays(self, name: str) -> PlainArrays | AffineArrays:
         storage = self.spec.storage
-        planes = tuple(part.copy() for part in self.planes[name])
-        return PlainArrays(*planes) if storage is None else AffineArrays(*planes, storage.group_size, storage.bits)
+        planes = [part.copy() for part in self.planes[name]]
+        if storage is None:
+            return PlainArrays(planes[0])
+        return AffineArrays(planes[0], planes[1], planes[2], storage.group_size, storage.bits)
 
     def decoded(self, arrays: PlainArrays | AffineArrays) -> NDArray[np.float64]:
         if isinstance(arrays, PlainArrays):
@@ -234,7 +236,7 @@ class QuantizesAgain(NaiveRing):
         storage = self.spec.storage
         if storage is None:
             return super().join(old, new)
-        values = naive_affine.dequantize(*old, storage.group_size, storage.bits).astype(new[1].dtype)
+        values = naive_affine.dequantize(old[0], old[1], old[2], storage.group_size, storage.bits).astype(new[1].dtype)
         return super().join(self.encode(values), new)
 
 

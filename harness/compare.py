@@ -111,7 +111,7 @@ class Bound:
         """Return the element that exceeds its bound by the largest factor."""
         if wrong := shape_mismatch(expected, actual):
             return wrong
-        want, got = expected.astype(np.float64), actual.astype(np.float64)
+        want, got = _numbers(expected), _numbers(actual)
         limit = np.broadcast_to(self.limit, want.shape)
         special = ~np.isfinite(want) | ~np.isfinite(got)
         same = np.where(np.isnan(want), np.isnan(got), want == got)
@@ -140,7 +140,7 @@ class Ulp:
         if wrong := shape_mismatch(expected, actual) or dtype_mismatch(expected, actual):
             return wrong
         far = np.abs(_ordered(expected) - _ordered(actual)) > self.count
-        want, got = expected.astype(np.float64), actual.astype(np.float64)
+        want, got = _numbers(expected), _numbers(actual)
         # Infinity is next to the largest number, and a NaN next to infinity: neither is a rounding away.
         far |= np.isinf(want) != np.isinf(got)
         far = np.where(np.isnan(want) | np.isnan(got), np.isnan(want) != np.isnan(got), far)
@@ -160,7 +160,7 @@ class Nmse:
         """Return the error of the whole array when it is too large."""
         if wrong := shape_mismatch(expected, actual):
             return wrong
-        want, got = expected.astype(np.float64), actual.astype(np.float64)
+        want, got = _numbers(expected), _numbers(actual)
         if want.size == 0:
             return None
         with np.errstate(invalid="ignore", over="ignore"):
@@ -188,6 +188,12 @@ def _first(wrong: NDArray[np.bool_]) -> tuple[int, ...]:
 
 def _at(index: tuple[int, ...], expected: NDArray[Any], actual: NDArray[Any], note: str) -> Mismatch:
     return Mismatch(place(index), _text(expected[index]), _text(actual[index]), note, index)
+
+
+def _numbers(array: NDArray[Any]) -> NDArray[np.float64]:
+    # Converting a signaling NaN is an event to IEEE 754, and none to us.
+    with np.errstate(invalid="ignore"):
+        return array.astype(np.float64)
 
 
 def _bits(array: NDArray[Any], code: str) -> NDArray[Any]:

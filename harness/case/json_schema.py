@@ -11,7 +11,7 @@ from typing import Any
 from pydantic.json_schema import models_json_schema
 
 from harness.kinds import KIND_NAMES, get_kind
-from harness.kinds.ring.steps import BARE
+from harness.kinds.ring.steps import BARE, AppendStep, ChunkStep, DecodeStep, TokensArgument, TrimStep
 
 
 def schema() -> dict[str, Any]:
@@ -26,6 +26,7 @@ def schema() -> dict[str, Any]:
         definitions[given.__name__].pop("required", None)  # type: ignore[union-attr]  # a model class
         case["required"] = [key for key in case.get("required", []) if key != "given"]
     _open_to_names(definitions)
+    _open_to_short_forms(definitions)
     steps = definitions["RingCase"]["properties"]["steps"]["items"]
     words = {"enum": list(BARE), "description": "a step without argument"}
     steps["anyOf"] = [*steps.pop("oneOf"), words, {"type": "string", "description": "a matrix key that holds steps"}]
@@ -50,6 +51,14 @@ def _open_to_names(value: Any) -> None:
                     {"type": prop.pop("type"), **{k: prop.pop(k) for k in ("items", "minItems") if k in prop}}
                 ]
                 prop["anyOf"].append({"type": "string"})
+
+
+def _open_to_short_forms(definitions: dict[str, Any]) -> None:
+    """Let a step's count stand as `{tokens: n}`, and one number for all rows."""
+    definitions["TokensArgument"] = TokensArgument.model_json_schema()
+    for step in (AppendStep, DecodeStep, ChunkStep, TrimStep):
+        definitions[step.__name__]["properties"][step.operation]["anyOf"].append({"$ref": "#/$defs/TokensArgument"})
+    definitions["RollbackArguments"]["properties"]["keep"]["anyOf"].append({"type": "integer", "minimum": 0})
 
 
 def schema_text() -> str:

@@ -78,10 +78,10 @@ class Strict(BaseModel):
     def _every_error(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         if isinstance(data, cls):
             return data
-        if not isinstance(data, dict):
-            words = ", ".join(sorted(cls.model_fields))
-            raise PydanticCustomError("mapping", "must be a mapping with keys such as: {words}", {"words": words})
         known = {field.alias or name for name, field in cls.model_fields.items()}
+        if not isinstance(data, dict):
+            words = ", ".join(sorted(known))
+            raise PydanticCustomError("mapping", "must be a mapping with keys such as: {words}", {"words": words})
         unknown = [key for key in data if key not in known]
         details = [
             _detail("unknown_key", f"unknown key{nearest(str(key), known)}", (key,), data[key]) for key in unknown

@@ -33,6 +33,15 @@ MAX_NUMBER_CHARS = 40
 _OURS = re.compile(rb"^(?:\xef\xbb\xbf)?assay[ \t]*:[ \t]*['\"]?[0-9]", re.MULTILINE)
 _KEY_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "int"))
 _VALUE_TAGS = _KEY_TAGS | {f"tag:yaml.org,2002:{name}" for name in ("float", "bool", "null")}
+# What YAML makes of plain text that nobody meant so.
+_READ_AS = {
+    "!!timestamp": "a date",
+    "!!bool": "true or false",
+    "!!null": "nothing",
+    "!!float": "a number",
+    "!!merge": "a merge key",
+    "!!value": "a default value",
+}
 _TAGS = _VALUE_TAGS | {f"tag:yaml.org,2002:{name}" for name in ("map", "seq")}
 
 
@@ -157,7 +166,9 @@ def _parse(shown: str, text: str, fail: Callable[..., CaseFileError]) -> tuple[y
         if root is not None and not problems:
             return root, loader.construct_document(root)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
+        # A quote or bracket that is never closed is a mistake at its beginning, not at the end of the file.
+        endless = "end of stream" in str(error.problem)
+        mark = (error.context_mark if endless else None) or error.problem_mark or error.context_mark
         raise fail(_plain_words(error), mark.line if mark else 0, mark.column if mark else 0) from None
     except ReaderError as error:
         before = text[: error.position]
@@ -203,7 +214,12 @@ def _structure(path: str, root: yaml.Node) -> Iterator[Problem]:
                 if key.tag == "tag:yaml.org,2002:merge":
                     yield Problem(path, *at, inner, "case files have no merge keys: write the keys out")
                 elif key.tag not in _KEY_TAGS:
-                    yield Problem(path, *at, inner, f"YAML reads this key as {_tag(key)}; put it in quotes")
+                    yield Problem(
+                        path,
+                        *at,
+                        inner,
+                        f"YAML reads this key as {_READ_AS.get(_tag(key), _tag(key))}; put it in quotes",
+                    )
                 elif key.value in first:
                     yield Problem(path, *at, inner, f"duplicate key; it stands on line {first[key.value]} already")
                 first.setdefault(key.value, at[0])
@@ -212,8 +228,8 @@ def _structure(path: str, root: yaml.Node) -> Iterator[Problem]:
 
 def _value_problem(node: yaml.Node) -> str:
     if node.tag not in _TAGS:
-        if isinstance(node, yaml.ScalarNode) and node.style is None and not node.tag.startswith("!"):
-            return f"YAML reads this as {_tag(node)}; put it in quotes"
+        if _tag(node) in _READ_AS:
+            return f"YAML reads this as {_READ_AS[_tag(node)]}; put it in quotes"
         return f"has the tag {_tag(node)}; case files have no tags"
     if not isinstance(node, yaml.ScalarNode):
         return ""
@@ -224,5 +240,4 @@ def _value_problem(node: yaml.Node) -> str:
 
 
 def _tag(node: yaml.Node) -> str:
-    name = str(node.tag).replace("tag:yaml.org,2002:", "!!")
-    return {"!!timestamp": "a date", "!!bool": "true or false", "!!null": "nothing"}.get(name, name)
+    return str(node.tag).replace("tag:yaml.org,2002:", "!!")

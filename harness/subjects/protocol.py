@@ -75,7 +75,10 @@ class AffineStorage:
 
 @dataclass(frozen=True)
 class RingSpec:
-    """The cache that a case asks for. `window` None: a full cache. `storage` None: plain."""
+    """The cache that a case asks for. `window` None: a full cache. `storage` None: plain.
+
+    `chunked`: the cache keeps the newest `window` tokens before an update, and then shows those and the update's.
+    """
 
     window: int | None
     rows: int
@@ -86,6 +89,7 @@ class RingSpec:
     dtype: str
     storage: AffineStorage | None
     sinks: int
+    chunked: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,11 @@ class Ring:
         raise Unsupported("speculative rounds")
 
     def prepare(self, lengths: Sequence[int], left: Sequence[int], right: Sequence[int]) -> None:
-        """Announce a padded prefill: input columns up to each row's last real token, and the padding of each row."""
+        """Announce a padded prefill.
+
+        `lengths`: input columns up to each row's last real token, left padding included; `left`, `right`: padding
+        columns in front of and behind it. The blocks that follow come by `append`.
+        """
         raise Unsupported("padded prefill")
 
     def finalize(self) -> None:
@@ -134,7 +142,7 @@ class Ring:
         raise Unsupported("padded prefill")
 
     def merge(self, others: Sequence[Ring]) -> Ring:
-        """Return one batch made of `others` (solo caches made by `make_solo`)."""
+        """Return one batch made of `others`, solo caches of which this is the first; they are not used again."""
         raise Unsupported("merge")
 
     def extend(self, other: Ring) -> None:
@@ -167,6 +175,10 @@ class Ring:
 
     def offsets(self) -> list[int] | None:
         """Positions advanced per row, or None where the subject does not tell."""
+        return None
+
+    def rope_offsets(self) -> list[int] | None:
+        """Positions with which rotary embeddings of the next block begin, or None where the subject keeps none."""
         return None
 
     def remarks(self) -> list[str]:

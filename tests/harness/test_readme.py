@@ -21,7 +21,15 @@ def blocks(language: str) -> list[str]:
 def test_the_example_subject_runs(tmp_path: Path) -> None:
     example = next(block for block in blocks("python") if "class Mine(Subject)" in block)
     (tmp_path / "mine.py").write_text(example)
-    command = [sys.executable, "-m", "metal_assay.command", "run", str(ROOT / "cases/ring"), "--subject", "mine.py:Mine"]
+    command = [
+        sys.executable,
+        "-m",
+        "metal_assay.command",
+        "run",
+        str(ROOT / "cases/ring"),
+        "--subject",
+        "mine.py:Mine",
+    ]
     done = subprocess.run(
         [*command, "--select", "ring/trim-a-full-cache", "--select", "ring/decode-past-the-window", "-q"],
         cwd=tmp_path,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.baseline.attention import attend
-from harness.baseline.ring import Histories
+from harness.baseline.ring import Histories, Row
 from harness.case.model import Limits
 from harness.execute import execute
 from harness.kinds.ring import KIND
@@ -80,11 +80,11 @@ def test_the_baseline_by_hand() -> None:
 
 
 def test_a_list_of_tokens_with_sinks() -> None:
-    rows = Histories(4, 2, [[]])
+    rows = Histories(4, 2, [Row()])
     rows.append([[1, 2, 3, 4, 5, 6]])
     assert rows.visible(0, 3) == [1, 2, 3, 4]
     assert rows.visible(0, 5) == [1, 2, 5, 6]
     rows.trim(2)
     assert rows.visible(0, 3) == [1, 2, 3, 4]
-    assert Histories(3, 0, [[7, 8, 9, 10]]).visible(0, 3) == [8, 9, 10]
-    assert Histories(None, 0, [[7, 8]]).visible(0, 1) == [7, 8]
+    assert Histories(3, 0, [Row([7, 8, 9, 10])]).visible(0, 3) == [8, 9, 10]
+    assert Histories(None, 0, [Row([7, 8])]).visible(0, 1) == [7, 8]

@@ -23,7 +23,7 @@ def spec(dtype: str, storage: AffineStorage | None, dim: int) -> RingSpec:
 def test_ids_survive_affine_storage(bits: int, group: int, dtype: str, groups: int) -> None:
     dim = group * groups
     last = min(largest_id(dim, group), 3000)
-    tokens = make_tokens(spec(dtype, AffineStorage(bits, group), dim), numpy_dtype(dtype), 1, last)
+    tokens = make_tokens(spec(dtype, AffineStorage(bits, group), dim), numpy_dtype(dtype), 1, last, group)
     # With two digits, the far end of the range too.
     for table in (tokens.keys, tokens.values):
         decoded = naive_affine.dequantize(*naive_affine.encode(table, group, bits), group, bits)
@@ -36,7 +36,7 @@ def test_ids_survive_affine_storage(bits: int, group: int, dtype: str, groups: i
 @pytest.mark.parametrize("dim", [2, 3, 64])
 def test_ids_survive_plain_storage_up_to_the_largest(dtype: str, dim: int) -> None:
     last = largest_id(dim, None)
-    tokens = make_tokens(spec(dtype, None, dim), numpy_dtype(dtype), 1, last)
+    tokens = make_tokens(spec(dtype, None, dim), numpy_dtype(dtype), 1, last, None)
     assert (read_ids(tokens.keys[1:, 0].astype(np.float64), None) == np.arange(1, last + 1)).all()
     assert last == 240**2 - 1
 
@@ -47,14 +47,16 @@ def test_what_is_no_token_has_no_id() -> None:
 
 
 def test_tokens_of_one_id_do_not_depend_on_how_many_there_are() -> None:
-    few = make_tokens(spec("float32", None, 8), np.dtype("float32"), 5, 10)
-    many = make_tokens(spec("float32", None, 8), np.dtype("float32"), 5, 500)
+    few = make_tokens(spec("float32", None, 8), np.dtype("float32"), 5, 10, None)
+    many = make_tokens(spec("float32", None, 8), np.dtype("float32"), 5, 500, None)
     assert few.keys.tobytes() == many.keys[:11].tobytes()
 
 
 def test_queries_do_not_look_at_the_digits() -> None:
     for storage, dim in ((None, 64), (AffineStorage(4, 32), 96)):
-        tokens = make_tokens(spec("float32", storage, dim), np.dtype("float32"), 1, 5)
+        tokens = make_tokens(
+            spec("float32", storage, dim), np.dtype("float32"), 1, 5, storage.group_size if storage else None
+        )
         for channel in marker_channels(dim, storage.group_size if storage else None):
             assert (tokens.queries[..., channel] == 0).all()
         assert np.abs(tokens.queries).max() > 0.5

@@ -439,5 +439,5 @@ class RingMachine(RuleBasedStateMachine):
 
 TestRings = RingMachine.TestCase
 TestRings.settings = settings(
-    max_examples=80, stateful_step_count=14, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=60, stateful_step_count=14, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.kinds.base import Kind
+from harness.kinds.ring.complaints import complaints
 from harness.kinds.ring.run import run
 from harness.kinds.ring.schema import RingCase
-from harness.kinds.ring.script import complaints, row_stride
+from harness.kinds.ring.script import row_stride
 from harness.kinds.ring.timed import timed
 
 if TYPE_CHECKING:

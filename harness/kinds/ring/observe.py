@@ -42,12 +42,14 @@ def decoded(arrays: Arrays) -> NDArray[np.float64]:
     return naive_affine.dequantize(arrays.packed, arrays.scales, arrays.biases, arrays.group_size, arrays.bits)
 
 
-def read_answer(answer: Answer, spec: RingSpec, rows: int, queries: int, where: str, notes: Notes) -> View:
-    """Check the shapes of an answer and read it; raises StopInstance after noting a finding when they are wrong."""
-    columns = _columns(answer.keys)
+def read_answer(answer: Answer, spec: RingSpec, group: int | None, queries: int, where: str, notes: Notes) -> View:
+    """Check the shapes of an answer and read it; raises StopInstance after noting a finding when they are wrong.
+
+    `group` is the group size for which the tokens are marked.
+    """
+    rows, columns = spec.rows, _columns(answer.keys)
     for name, arrays, dim in (("keys", answer.keys, spec.head_dim), ("values", answer.values, spec.value_dim)):
         _check_arrays(name, arrays, spec, (rows, spec.kv_heads, columns), dim, where, notes)
-    group = spec.storage.group_size if spec.storage else None
     # Head 0 tells the id; that every head holds the same token is what `stored` checks bit by bit.
     key_ids = read_ids(_head(answer.keys), group)
     value_ids = read_ids(_head(answer.values), group)

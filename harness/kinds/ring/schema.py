@@ -26,6 +26,9 @@ class RingGiven(Strict):
     dtype: Dtype = "float32"
     storage: Annotated[str, Field(pattern=r"^(plain|affine[1-8]x\d+)$")] = "plain"
     sinks: Count = Field(default=0, description="tokens kept at the front for good")
+    chunked: bool = Field(
+        default=False, description="keep the newest `window` tokens before an update, then show those"
+    )
     seed: Count = 0
 
     @field_validator("window", mode="before")
@@ -63,6 +66,7 @@ class RingGiven(Strict):
             dtype=self.dtype,
             storage=self.affine(),
             sinks=self.sinks,
+            chunked=self.chunked,
         )
 
 

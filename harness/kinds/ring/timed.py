@@ -30,12 +30,12 @@ def timed(case: RingCase, subject: Subject) -> Mapping[str, TimedCall]:
         driver.case = case.model_copy(update={"check": ["positions"]})
         driver.run()
         tokens = _block_tokens(case) if operation == "append" else 1
-        ids = np.arange(1, driver.tokens.keys.shape[0])
+        ids = np.arange(1, driver.bench.tokens.keys.shape[0])
         blocks = [
-            Block(*driver.tokens.block(np.tile(np.resize(np.roll(ids, -turn), tokens), (driver.spec.rows, 1))))
+            Block(*driver.bench.tokens.block(np.tile(np.resize(np.roll(ids, -turn), tokens), (driver.track.rows, 1))))
             for turn in range(ROTATING_BLOCKS)
         ]
-        calls[operation] = driver.ring.timed(operation, blocks)
+        calls[operation] = driver.track.ring.timed(operation, blocks)
     return calls
 
 

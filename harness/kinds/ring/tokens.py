@@ -63,9 +63,11 @@ class Tokens:
         return tuple(np.ascontiguousarray(a[ids].transpose(0, 2, 1, 3)) for a in (self.keys, self.values, self.queries))  # type: ignore[return-value]  # a tuple of exactly three
 
 
-def make_tokens(spec: RingSpec, dtype: np.dtype[Any], seed: int, last_id: int) -> Tokens:
-    """Make the data of ids 0..last_id. Row 0 is a pad: large noise without an id, so that a visible pad shows."""
-    group = spec.storage.group_size if spec.storage else None
+def make_tokens(spec: RingSpec, dtype: np.dtype[Any], seed: int, last_id: int, group: int | None) -> Tokens:
+    """Make the data of ids 0..last_id, marked for quantization groups of up to `group` channels (None: plain only).
+
+    Row 0 is a pad: large noise without an id, so that a visible pad shows.
+    """
     rng = np.random.default_rng(seed)
 
     def table(heads: int, dim: int, *, marked: bool) -> NDArray[Any]:
@@ -92,6 +94,6 @@ def make_tokens(spec: RingSpec, dtype: np.dtype[Any], seed: int, last_id: int) -
         queries[..., channel : channel + (group or 1)] = 0
     # Sums over quantized planes may be formed in the storage dtype. Small queries keep the error of the scores, and
     # with it the bound on the output, below the weight of a single token.
-    if spec.storage is not None:
+    if group is not None:
         queries = queries * np.asarray(_QUERY_SIZE[spec.dtype], dtype)
     return Tokens(keys, values, queries)

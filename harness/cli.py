@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -29,7 +29,7 @@ Examples:
   assay run --subject mlx-lm                   ... on the installed mlx-lm
   assay run cases/ring --subject mine.py:Mine  ... one folder, on a class of yours
   assay list --kind ring                       what there is
-  assay show 'ring/decode-past-the-window[window=4,tokens=13]'
+  assay show 'ring/decode-past-the-window[window=4,tokens=2*window]'
 
 \b
 Exit codes: 0 all fine, 1 a conformance failure, 2 bad usage, case file or subject,
@@ -43,7 +43,7 @@ def cli() -> None:
 def main() -> None:
     """Run the command line; every error of ours ends as one message and an exit code."""
     try:
-        cli(standalone_mode=False)
+        cli(prog_name="assay", standalone_mode=False)
     except click.exceptions.Exit as end:
         sys.exit(end.exit_code)
     except click.ClickException as error:
@@ -153,15 +153,13 @@ def run_command(
     names = list(dict.fromkeys(subjects)) or (_subjects_of(resume) if resume else ["reference"])
     for name in names:
         check_name(name)
-    from harness.case.load import load_cases
     from harness.pool import Limits
     from harness.progress import Progress
     from harness.report.terminal import report
     from harness.run import Options, run
-    from harness.select import select
+    from harness.select import load_selected
 
-    every_instance = load_cases(paths)
-    instances = select(every_instance, patterns, kinds)
+    instances = load_selected(paths, patterns, kinds)
     progress = Progress(quiet=quiet)
     target = resume or record or _default_record(names)
     options = Options(
@@ -170,7 +168,7 @@ def run_command(
         benchmark=benchmark,
         record=None if resume else target,
         resume=resume,
-        known=_known(every_instance, whole=not paths),
+        known=_known(instances, whole=not (paths or patterns or kinds)),
         start=progress.start,
         tick=progress.tick,
     )
@@ -234,10 +232,9 @@ def list_command(paths: tuple[str, ...], kinds: tuple[str, ...], patterns: tuple
 
     from tabulate import tabulate
 
-    from harness.case.load import load_cases
-    from harness.select import select
+    from harness.select import load_selected
 
-    instances = select(load_cases(paths), patterns, kinds)
+    instances = load_selected(paths, patterns, kinds)
     if each:
         for instance in instances:
             _say(instance.id)
@@ -249,22 +246,36 @@ def list_command(paths: tuple[str, ...], kinds: tuple[str, ...], patterns: tuple
     _say(f"\n{len(count)} cases, {len(instances)} instances")
 
 
-@cli.command("show", epilog="\b\nExample:\n  assay show 'ring/decode-past-the-window[window=4,tokens=13]'")
+@cli.command("show", epilog="\b\nExample:\n  assay show 'ring/decode-past-the-window[window=4,tokens=2*window]'")
 @click.argument("instance_id", metavar="CASE[INSTANCE]")
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 def show_command(instance_id: str, paths: tuple[str, ...]) -> None:
     """Show one instance: why it exists, what happens in it, what is checked."""
-    from harness.case.load import load_cases
-    from harness.kinds import get_kind
-    from harness.select import select
+    import textwrap
 
-    instance = select(load_cases(paths), [instance_id])[0]
+    from harness.kinds import get_kind
+    from harness.select import load_selected
+
+    instance = load_selected(paths, [instance_id], [])[0]
     case = instance.case
-    lines: list[Any] = [click.style(instance.id, bold=True), case.title, "", case.why.strip()]
+    lines = [click.style(instance.id, bold=True), case.title, "", textwrap.fill(case.why.strip(), 100)]
     if case.source:
         lines.append(f"source: {case.source}")
     lines += ["", *get_kind(instance.kind).describe(case), f"file: {instance.path}"]
     for line in lines:
+        _say(line)
+
+
+@cli.command(
+    "new", epilog="\b\nExamples:\n  assay new cases/ring/my-behavior.yaml\n  assay new my-behavior.yaml --kind affine"
+)
+@click.argument("path", required=False, metavar="[PATH]", type=click.Path(path_type=Path))
+@click.option("--kind", metavar="K", help="Kind of case [default: the folder's name if it is a kind, else ring].")
+def new_command(path: Path | None, kind: str | None) -> None:
+    """Write a small case that passes as it stands, to be changed into your own."""
+    from harness.new import new_case
+
+    for line in new_case(path, kind):
         _say(line)
 
 

@@ -112,16 +112,17 @@ class CaseFile(pytest.File):
         from harness.errors import CaseFileError
         from harness.select import sample
 
-        try:
-            instances = load_file(self.path)
-        except CaseFileError as error:
-            raise self.CollectError(str(error)) from None
         # An instance named on the command line (file.yaml::id) is found among all of them, not in the sample only.
         named = any("::" in str(argument) for argument in self.config.args)
         count = None if named else _sample(self.config)
+        try:
+            instances = load_file(self.path, wanted=None if count is None else lambda ids: sample(ids, count))
+        except CaseFileError as error:
+            raise self.CollectError(str(error)) from None
         subjects = _subjects(self.config)
-        for instance in instances if count is None else sample(instances, count):
-            short = instance.id.rpartition("/")[2]
+        for instance in instances:
+            # Ids may hold slashes (`tokens=window//2`), names of cases only those of their folders.
+            short = instance.id.removeprefix(instance.case_name.rpartition("/")[0]).lstrip("/")
             for subject in subjects:
                 name = short if len(subjects) == 1 else f"{short}@{subject}"
                 yield CaseItem.from_parent(self, name=name, instance=instance, subject=subject)

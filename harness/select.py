@@ -41,16 +41,34 @@ def select(instances: Sequence[Instance], patterns: Sequence[str] = (), kinds: S
 
 
 def _fits(pattern: str, instance: Instance) -> bool:
-    return matches(pattern, instance.id) or pattern == instance.case_name
+    return _means(pattern, instance.id)
 
 
-def sample(instances: Sequence[Instance], count: int) -> list[Instance]:
-    """Keep `count` instances of every case, always the same: the first, and others chosen by a hash of their ids."""
-    by_case: dict[str, list[Instance]] = {}
-    for instance in instances:
-        by_case.setdefault(instance.case_name, []).append(instance)
-    kept: set[str] = set()
-    for group in by_case.values():
-        rest = sorted(group[1:], key=lambda instance: hashlib.sha256(instance.id.encode()).digest())
-        kept.update(instance.id for instance in (group[:1] + rest)[:count])
-    return [instance for instance in instances if instance.id in kept]
+def load_selected(paths: Sequence[str], patterns: Sequence[str], kinds: Sequence[str]) -> list[Instance]:
+    """Load and select; with patterns, only the files and instances that they may mean are read."""
+    from harness.case.load import load_cases
+
+    if patterns:
+        found = load_cases(
+            paths,
+            named=lambda case: any(_may_mean(pattern, case) for pattern in patterns),
+            wanted=lambda ids: {one for one in ids if any(_means(pattern, one) for pattern in patterns)},
+        )
+        if all(any(_fits(pattern, instance) for instance in found) for pattern in patterns):
+            return select(found, patterns, kinds)
+    return select(load_cases(paths), patterns, kinds)
+
+
+def _may_mean(pattern: str, case: str) -> bool:
+    stem = pattern.partition("[")[0]
+    return matches(stem, case) or ("*" in stem and "[" not in pattern and matches(stem, f"{case}["))
+
+
+def _means(pattern: str, instance_id: str) -> bool:
+    return matches(pattern, instance_id) or pattern == instance_id.partition("[")[0]
+
+
+def sample(ids: Sequence[str], count: int) -> set[str]:
+    """Choose `count` of a case's ids, always the same: the first, and others by a hash of the id."""
+    rest = sorted(ids[1:], key=lambda one: hashlib.sha256(one.encode()).digest())
+    return set([*ids[:1], *rest][:count])

@@ -115,7 +115,9 @@ def resolve(case: Mapping[str, Any], combination: Combination, given_keys: froze
         placed = list(_steps(out["steps"], free, combination.places))
         places, out["steps"] = [place for place, _ in placed], [step for _, step in placed]
     names = {
-        key: value for key, value in values.items() if isinstance(value, (int, str)) and not isinstance(value, bool)
+        key: value
+        for key, value in values.items()
+        if isinstance(key, str) and isinstance(value, (int, str)) and not isinstance(value, bool)
     }
     return Content(out, names, tuple(places))
 

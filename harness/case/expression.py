@@ -11,6 +11,7 @@ import ast
 import operator
 import re
 import warnings
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from harness.case.problem import nearest
@@ -64,9 +65,10 @@ _OPERATORS = {
 _FUNCTIONS = {"min": _whole(min), "max": _whole(max)}
 
 
-def names_in(text: str) -> set[str]:
+@lru_cache(maxsize=4096)
+def names_in(text: str) -> frozenset[str]:
     """Return the words of an expression: what it might take from the matrix."""
-    return set(re.findall(r"[A-Za-z_][A-Za-z0-9_]*", text))
+    return frozenset(re.findall(r"[A-Za-z_][A-Za-z0-9_]*", text))
 
 
 def evaluate(text: str, names: Mapping[str, Any]) -> Any:
@@ -88,6 +90,18 @@ def evaluate(text: str, names: Mapping[str, Any]) -> Any:
 
 
 def _parse(text: str, names: Mapping[str, Any]) -> ast.expr:
+    tree, used, reason = _read(text)
+    if tree is None:
+        raise ExpressionError(f"'{text}' has no value: {reason}")
+    for word in used:
+        if word not in names:
+            raise ExpressionError(f"'{text}' has no value: '{word}' is not known here{nearest(word, names)}")
+    return tree
+
+
+@lru_cache(maxsize=4096)
+def _read(text: str) -> tuple[ast.expr | None, tuple[str, ...], str]:
+    """Parse an expression and list the names it needs; or say why not. A matrix asks for the same ones many times."""
     try:
         with warnings.catch_warnings():
             # Of dubious Python (`1or 2`), which users of case files need not hear about.
@@ -99,18 +113,15 @@ def _parse(text: str, names: Mapping[str, Any]) -> ast.expr:
             reason = "it is empty"
         elif re.search(r"[^=!<>]=[^=]", text):
             reason = "write `==` to compare"
-        raise ExpressionError(f"'{text}' has no value: {reason}") from None
+        return None, (), reason
     nodes = list(ast.walk(tree))
     if any(isinstance(node, ast.Div) for node in nodes):
-        raise ExpressionError(f"'{text}' has no value: `/` gives fractions; write `//`")
+        return None, (), "`/` gives fractions; write `//`"
     if not all(map(_allowed, nodes)):
-        raise ExpressionError(f"'{text}' has no value: only {_ALLOWED}")
+        return None, (), f"only {_ALLOWED}"
     called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
-    for node in nodes:
-        if isinstance(node, ast.Name) and node.id not in names and id(node) not in called:
-            hint = nearest(node.id, names)
-            raise ExpressionError(f"'{text}' has no value: '{node.id}' is not known here{hint}")
-    return tree.body
+    used = tuple(node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in called)
+    return tree.body, used, ""
 
 
 def _allowed(node: ast.AST) -> bool:

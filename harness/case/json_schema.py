@@ -40,17 +40,21 @@ def schema() -> dict[str, Any]:
     }
 
 
-def _open_to_names(value: Any) -> None:
-    """Let a matrix key's name stand for any list, mapping or number that is not a case's own frame."""
-    for name, definition in value.items():
-        if name.endswith("Case"):
-            continue
-        for prop in definition.get("properties", {}).values():
-            if prop.get("type") in ("array", "object"):
-                prop["anyOf"] = [
-                    {"type": prop.pop("type"), **{k: prop.pop(k) for k in ("items", "minItems") if k in prop}}
-                ]
-                prop["anyOf"].append({"type": "string"})
+def _open_to_names(definitions: dict[str, Any]) -> None:
+    """Let a matrix key's name stand for any list or mapping that is not a case's own frame, also within lists."""
+    for name, definition in definitions.items():
+        if not name.endswith("Case"):
+            for prop in definition.get("properties", {}).values():
+                _open(prop)
+
+
+def _open(value: dict[str, Any]) -> None:
+    if value.get("type") not in ("array", "object"):
+        return
+    if isinstance(value.get("items"), dict):
+        _open(value["items"])
+    closed = {key: value.pop(key) for key in ("type", "items", "minItems") if key in value}
+    value["anyOf"] = [closed, {"type": "string"}]
 
 
 def _open_to_short_forms(definitions: dict[str, Any]) -> None:

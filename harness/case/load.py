@@ -19,10 +19,13 @@ from harness.errors import CaseFileError, UsageError
 from harness.kinds import KIND_NAMES, get_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from harness.case.expand import Combination
     from harness.case.source import Source
     from harness.kinds.base import Kind
+
+    Wanted = Callable[[list[str]], set[str]]
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -81,8 +84,12 @@ def root_of(path: Path) -> Path:
     return next((parent for parent in parents if parent.name == "cases"), parents[min(1, len(parents) - 1)])
 
 
-def load_cases(paths: Sequence[str | Path] = ()) -> list[Instance]:
+def load_cases(
+    paths: Sequence[str | Path] = (), *, wanted: Wanted | None = None, named: Callable[[str], bool] | None = None
+) -> list[Instance]:
     """Load every instance under `paths` (default: `./cases`, else the shipped ones).
+
+    `named` chooses cases by name before their files are read, `wanted` instances as in `load_file`.
 
     Raises CaseFileError with every problem of every file, and UsageError when a path holds nothing.
     """
@@ -95,8 +102,10 @@ def load_cases(paths: Sequence[str | Path] = ()) -> list[Instance]:
             message = f"has the name '{name}', as {names[name]} has; rename one of them"
             problems.append(Problem(str(path), 1, 1, "", message))
         names[name] = path
+        if named is not None and not named(name):
+            continue
         try:
-            instances.extend(load_file(path))
+            instances.extend(load_file(path, wanted=wanted))
         except CaseFileError as error:
             problems.extend(error.problems)
     if problems:
@@ -104,8 +113,11 @@ def load_cases(paths: Sequence[str | Path] = ()) -> list[Instance]:
     return instances
 
 
-def load_file(path: Path) -> list[Instance]:
-    """Load the instances of one case file; raises CaseFileError."""
+def load_file(path: Path, *, wanted: Wanted | None = None) -> list[Instance]:
+    """Load the instances of one case file; raises CaseFileError.
+
+    `wanted` gets the ids of all of them and returns those to check and build: of a large matrix, a sample is quick.
+    """
     source = read_source(path)
     kind = _kind(source)
     given = frozenset(_given_keys(kind))
@@ -115,7 +127,7 @@ def load_file(path: Path) -> list[Instance]:
         rest = {key: value for key, value in source.value.items() if key in ("assay", "title", "why")}
         missing = [source.problem([], f"the key '{key}' is missing") for key in ("title", "why") if key not in rest]
         raise CaseFileError([*problems, *missing])
-    return list(_instances(source, kind, given, case_name(path)))
+    return list(_instances(source, kind, given, case_name(path), wanted))
 
 
 def _kind(source: Source) -> Kind:
@@ -146,11 +158,21 @@ def _given_keys(kind: Kind) -> Iterable[str]:
     return fields.keys()
 
 
-def _instances(source: Source, kind: Kind, given_keys: frozenset[str], name: str) -> Iterable[Instance]:
+def _instances(
+    source: Source, kind: Kind, given_keys: frozenset[str], name: str, wanted: Wanted | None
+) -> Iterable[Instance]:
     problems: dict[tuple[int, int, str], _Troubled] = {}
     found: list[Instance] = []
     considered = 0
-    for combination in combinations(source.value):
+    chosen = list(combinations(source.value))
+    ids = (
+        None
+        if wanted is None
+        else wanted([name + one.suffix for one in chosen if _may_be_kept(source, one, given_keys)])
+    )
+    for combination in chosen:
+        if ids is not None and name + combination.suffix not in ids:
+            continue
         content = resolve(source.value, combination, given_keys)
         place = partial(content.place, combination)
         try:
@@ -171,9 +193,17 @@ def _instances(source: Source, kind: Kind, given_keys: frozenset[str], name: str
             problems.setdefault(at, _Troubled(combination.suffix, here)).count(here)
     if problems:
         raise CaseFileError([problem for troubled in problems.values() for problem in troubled.told(considered)])
-    if not found:
+    if not found and ids is None:
         raise CaseFileError([source.problem(["where"], "keeps no combination of the matrix: no instance would run")])
     return found
+
+
+def _may_be_kept(source: Source, combination: Combination, given_keys: frozenset[str]) -> bool:
+    try:
+        return kept(source.value, resolve(source.value, combination, given_keys).names)
+    except ExpressionError:
+        # A condition without a value is a problem to be told when its instance is built.
+        return True
 
 
 @dataclass

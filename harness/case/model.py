@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin
 
@@ -78,7 +79,7 @@ class Strict(BaseModel):
     def _every_error(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         if isinstance(data, cls):
             return data
-        known = {field.alias or name for name, field in cls.model_fields.items()}
+        known = _keys(cls)
         if not isinstance(data, dict):
             words = ", ".join(sorted(known))
             raise PydanticCustomError("mapping", "must be a mapping with keys such as: {words}", {"words": words})
@@ -89,7 +90,7 @@ class Strict(BaseModel):
         # A misspelled key is one mistake, not also a missing key.
         meant = {closest(str(key), known) for key in unknown}
         try:
-            model = handler({key: value for key, value in data.items() if key in known})
+            model = handler({key: value for key, value in data.items() if key in known} if unknown else data)
         except ValidationError as error:
             found = [item for item in error.errors(include_url=False) if not _is_missing(item, meant)]
             details += [
@@ -115,6 +116,11 @@ class Strict(BaseModel):
             field = item["loc"][0] if item["loc"] else None
             groups.setdefault(field if field in unions and len(item["loc"]) == 2 else (index,), []).append(item)
         return [_one_of(group) for group in groups.values()]
+
+
+@cache
+def _keys(model: type[BaseModel]) -> frozenset[str]:
+    return frozenset(field.alias or name for name, field in model.model_fields.items())
 
 
 def _detail(kind: LiteralString, why: str, loc: tuple[str | int, ...], value: Any) -> InitErrorDetails:

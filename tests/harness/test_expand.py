@@ -157,7 +157,11 @@ def test_alternatives_may_have_names_with_dashes_and_stand_twice(tmp_path: Path)
 
 def test_a_list_stands_where_a_list_may_stand(tmp_path: Path) -> None:
     text = "matrix: {keeps: [[0], [1, 2]]}\nsteps: [append: 3, begin: round, append: 2, rollback: {keep: keeps}]"
-    assert [words(i)[-1] for i in load(tmp_path, text)] == ["rollback {keep: [0]}", "rollback {keep: [1, 2]}"]
+    kept = ["rollback {keep: [0]}", "rollback {keep: [1, 2]}"]
+    assert [words(instance)[-1] for instance in load(tmp_path, text)] == kept
+    inside = "matrix: {keeps: [[0], [1, 2]], end: {x: [rollback: {keep: keeps}]}}\n"
+    inside += "steps: [append: 3, begin: round, append: 2, end]"
+    assert [words(instance)[-1] for instance in load(tmp_path, inside)] == kept
 
 
 def test_where_keeps_what_fulfills_every_condition(tmp_path: Path) -> None:
@@ -271,7 +275,7 @@ _texts = st.text(alphabet=st.sampled_from("ab=,[]{} \t'\"-1x/"), max_size=6)
 _values = st.integers(-1, 12) | st.booleans() | st.none() | _texts | st.lists(st.integers(0, 1) | _texts, max_size=3)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.fixed_dictionaries({key: st.lists(_values, min_size=1, max_size=3) for key in ("a", "b")}))
 def test_ids_are_unique_or_the_values_are_refused(tmp_path: Path, matrix: dict[str, list[Any]]) -> None:
     try:

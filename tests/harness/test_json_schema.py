@@ -88,7 +88,8 @@ def test_what_loads_is_valid(validator: Draft202012Validator, text: str) -> None
         "[prepare: {lengths: [3, n]}, chunk: 3, finalize]",
         "[append: {tokens: 3}, {trim: 1, expect: refused}]",
         "[append: 3, save-load, copy: deep, donor: {window: 3}]",
-        "[merge: {rows: [[append: 3], []]}]",
+        "[merge: {rows: [[append: 3], [], some-steps]}]",
+        "[merge: {rows: all-rows}, extend: {rows: [[{append: n + 1}, {trim: 1}]]}]",
     ],
 )
 def test_steps_that_load_are_valid(validator: Draft202012Validator, steps: str) -> None:

@@ -53,9 +53,9 @@ def test_an_id_that_holds_special_signs_matches_itself() -> None:
 
 
 def test_many_stars_are_quick() -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     assert not matches("*a" * 30 + "b", "a" * 200)
-    assert time.perf_counter() - begun < 1
+    assert time.process_time() - begun < 1
 
 
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.ERRORED])

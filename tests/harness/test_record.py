@@ -104,7 +104,10 @@ def test_a_later_line_of_an_instance_replaces_the_earlier(path: Path, instance: 
     assert not record.holds("yours", replace(instance, digest="other"))
 
 
-@pytest.mark.parametrize("torn", [b"{", b'{"id":"id-1","subject":"mi', b'{"id":"\xe2\x98', b'{"finished":"2024"}'])
+@pytest.mark.parametrize(
+    "torn",
+    [b"{", b'{"id":"' + b"long" * 100, b'{"id":"id-1","subject":"mi', b'{"id":"\xe2\x98', b'{"finished":"2024"}'],
+)
 def test_a_torn_last_line_is_as_if_it_never_was(path: Path, instance: Instance, torn: bytes) -> None:
     write(path, instance, FULL)
     whole = path.read_bytes()

@@ -42,7 +42,8 @@ class _State:
 def complaints(case: RingCase) -> Iterator[Complaint]:
     """Find steps that can't follow, and caches that can't be."""
     yield from _given(case)
-    state = _State([0] * case.given.rows)
+    # A merge that comes first builds the cache; a later one takes the cache at hand along.
+    state = _State([] if isinstance(case.steps[0], steps.MergeStep) else [0] * case.given.rows)
     for index, step in enumerate(case.steps):
         for key, message in _complain(step, state):
             yield ("steps", index, *key), message
@@ -210,7 +211,9 @@ def _join(step: steps.MergeStep | steps.ExtendStep, state: _State) -> Iterator[C
                 yield (step.operation, "rows", number, index, *key), message
         built += solo.held
         state.written |= solo.written
-    state.held = built if isinstance(step, steps.MergeStep) else [*state.held, *built]
+    if isinstance(step, steps.MergeStep) and len(state.held) > 1:
+        yield (step.operation,), "takes solo caches, and the one at hand has more rows; `extract` one, or `extend`"
+    state.held = [*state.held, *built]
 
 
 def _filter(step: steps.FilterStep, state: _State) -> Iterator[Complaint]:

@@ -97,7 +97,7 @@ class Driver:
             case steps.PrefillStep():
                 self._prefill(step.prefill, where, checks)
             case steps.MergeStep():
-                self._track = self._build(step.merge.rows, where)
+                self._track = self._build(step.merge.rows, where, self._track)
             case steps.ExtendStep():
                 self._extend(step.extend.rows, where)
             case _:
@@ -178,9 +178,9 @@ class Driver:
         if good and "attention" in checks:
             check_attention(view, expected, ids, self.bench.tokens, alone, track.spec, where, self.notes)
 
-    def _build(self, rows: Sequence[Sequence[Step]], where: str) -> Track:
+    def _build(self, rows: Sequence[Sequence[Step]], where: str, first: Track | None = None) -> Track:
         """Make solo caches by their own steps and merge them; a refusal of the merge is one of the whole case."""
-        solos = []
+        solos = [] if first is None else [first]
         for number, own in enumerate(rows):
             outer, self._track = self._track, Track.open(self.bench, replace(self.spec, rows=1))
             for step in own:

@@ -287,7 +287,7 @@ class RowsArguments(Arguments):
 
 
 class MergeStep(Step):
-    """Build one batch from solo caches."""
+    """Build one batch from solo caches; after other steps, the cache at hand (of one row) is the first of them."""
 
     operation = "merge"
     merge: RowsArguments

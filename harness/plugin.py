@@ -61,6 +61,12 @@ def pytest_configure(config: pytest.Config) -> None:
                 raise pytest.UsageError(str(error)) from None
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Keep `pytest -n auto --benchmark` in one process: timings side by side disturb each other."""
+    return 0 if config.getoption("assay_benchmark") else None
+
+
 def pytest_report_header(config: pytest.Config) -> str:
     """Say how many instances are a sample."""
     count = _sample(config)

@@ -41,7 +41,7 @@ class Histories:
 
     def trim(self, tokens: int) -> None:
         """Forget the newest tokens of every row."""
-        self.cut([length - tokens for length in self.lengths()])
+        self.cut([max(0, length - tokens) for length in self.lengths()])
 
     def filter(self, rows: list[int]) -> None:
         """Keep these rows, in this order."""

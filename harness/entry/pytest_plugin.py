@@ -39,6 +39,7 @@ if _FOREIGN is None:
         pytest_configure,
         pytest_report_header,
         pytest_unconfigure,
+        pytest_xdist_auto_num_workers,
     )
 
     __all__ = [
@@ -47,6 +48,7 @@ if _FOREIGN is None:
         "pytest_configure",
         "pytest_report_header",
         "pytest_unconfigure",
+        "pytest_xdist_auto_num_workers",
     ]
 else:
 

@@ -1,4 +1,4 @@
-"""The shipped ring cases pass a naive cache that is right, and catch every mistake built into it."""
+"""The shipped ring cases pass naive caches that are right, and catch every mistake built into them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from harness.case.load import load_file
 from harness.execute import execute
 from harness.outcome import Outcome
+from tests.fakes.batches import BATCH_MISTAKES, NaiveBatch, NaiveBatches
 from tests.fakes.rings import MISTAKES, Naive, NaiveRing, TrimRefusesAlways
 
 if TYPE_CHECKING:
@@ -24,15 +25,34 @@ def instances(name: str) -> list[Instance]:
     return load_file(CASES / f"{name}.yaml")
 
 
+def few(name: str) -> list[Instance]:
+    """Return the first, the last and one instance between them."""
+    every = instances(name)
+    return list({item.id: item for item in (every[0], every[len(every) // 2], every[-1])}.values())
+
+
 def subject(ring: type[NaiveRing]) -> Naive:
     fake = Naive()
     fake.ring_class = ring  # type: ignore[misc]  # the class variable of this one object
     return fake
 
 
+def batches(ring: type[NaiveBatch]) -> NaiveBatches:
+    fake = NaiveBatches()
+    fake.ring_class = ring  # type: ignore[misc]  # the class variable of this one object
+    return fake
+
+
 @pytest.mark.parametrize("name", sorted(path.stem for path in CASES.glob("*.yaml")))
 def test_a_right_cache_passes(name: str) -> None:
-    for instance in instances(name)[:: max(1, len(instances(name)) // 6)]:
+    for instance in few(name):
+        result = execute(instance, NaiveBatches())
+        assert result.outcome is Outcome.PASSED, (instance.id, result)
+
+
+@pytest.mark.parametrize("name", sorted({name for _, name in MISTAKES.values()}))
+def test_a_right_ring_passes_the_cases_that_catch_wrong_ones(name: str) -> None:
+    for instance in few(name):
         result = execute(instance, Naive())
         assert result.outcome is Outcome.PASSED, (instance.id, result)
 
@@ -40,8 +60,15 @@ def test_a_right_cache_passes(name: str) -> None:
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_each_mistake_is_caught_by_the_case_made_for_it(mistake: str) -> None:
     ring, name = MISTAKES[mistake]
-    outcomes = {execute(instance, subject(ring)).outcome for instance in instances(name)}
-    assert Outcome.FAILED in outcomes, outcomes
+    fake = subject(ring)
+    assert any(execute(instance, fake).outcome is Outcome.FAILED for instance in instances(name))
+
+
+@pytest.mark.parametrize("mistake", BATCH_MISTAKES)
+def test_each_mistake_of_a_batch_is_caught_by_the_case_made_for_it(mistake: str) -> None:
+    ring, name = BATCH_MISTAKES[mistake]
+    fake = batches(ring)
+    assert any(execute(instance, fake).outcome is Outcome.FAILED for instance in instances(name))
 
 
 def test_a_refusal_that_leaves_the_state_alone_is_unsupported() -> None:

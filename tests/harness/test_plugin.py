@@ -35,9 +35,10 @@ def project(tmp_path: Path) -> Path:
 
 def run_pytest(project: Path, *arguments: str, module: bool = True) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest"] if module else [str(Path(sys.executable).parent / "pytest")]
-    # Fakes import the project's own test helpers.
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)} if any("fakes" in a for a in arguments) else dict(os.environ)
-    environment.pop("PYTEST_ADDOPTS", None)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    if any("fakes" in argument for argument in arguments):
+        # Fakes import the project's own test helpers.
+        environment["PYTHONPATH"] = str(ROOT)
     command += ["-p", "no:cacheprovider", *arguments]
     return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, env=environment)
 
@@ -117,6 +118,12 @@ def test_rounds_reach_pytest_benchmark(project: Path) -> None:
     compared = subprocess.run([tool, "compare", "out.json"], cwd=project, capture_output=True, text=True, check=False)
     assert compared.returncode == 0
     assert "two-blocks[window=4]:decode" in compared.stdout
+
+
+def test_timings_are_not_taken_side_by_side(project: Path) -> None:
+    done = run_pytest(project, "cases", "-n", "auto", "--benchmark", "--benchmark-json=out.json", "--assay-sample", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(json.loads((project / "out.json").read_text())["benchmarks"]) == 1
 
 
 def test_benchmark_only_and_skip_know_timed_items(project: Path) -> None:

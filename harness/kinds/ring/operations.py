@@ -47,13 +47,17 @@ def _begin(_: steps.BeginStep, track: Track, **__: bool) -> Change:
 
 
 def _commit(_: steps.CommitStep, track: Track, **__: bool) -> Change:
+    if track.before is None:
+        return Change(track)  # closed by a rollback that a ring would have refused
     track.ring.commit()
     track.before = None
     return Change(track)
 
 
 def _rollback(step: steps.RollbackStep, track: Track, **__: bool) -> Change:
-    before = track.before or track.histories.lengths()
+    before = track.before
+    if before is None:
+        return Change(track)  # as in _commit
     written = [now - then for now, then in zip(track.histories.lengths(), before, strict=True)]
     keep = [min(step.rollback.keep[row % len(step.rollback.keep)], count) for row, count in enumerate(written)]
     track.ring.rollback(keep)

@@ -84,6 +84,13 @@ def check_head_dim(head_dim: int, group_size: int) -> None:
         raise AffineError(f"head_dim={head_dim} is not a multiple of group_size={group_size}; {advice}")
 
 
+def check_quantizable(x: mx.array, group_size: int) -> None:
+    """Raise AffineError unless ``x`` is floating-point with whole groups of ``group_size`` along its last axis."""
+    check_head_dim(x.shape[-1], group_size)
+    if x.dtype not in FLOAT_DTYPES:
+        raise AffineError(f"cannot quantize {x.dtype}; convert to float32, float16 or bfloat16 first")
+
+
 def quantize(x: mx.array, group_size: int, bits: int) -> AffinePlanes:
     """Quantize ``x`` along its last axis.
 
@@ -91,9 +98,7 @@ def quantize(x: mx.array, group_size: int, bits: int) -> AffinePlanes:
     such group or number of bits, or when ``x`` is not a floating-point array.
     """
     check_format(group_size, bits)
-    check_head_dim(x.shape[-1], group_size)
-    if x.dtype not in FLOAT_DTYPES:
-        raise AffineError(f"cannot quantize {x.dtype}; convert to float32, float16 or bfloat16 first")
+    check_quantizable(x, group_size)
     packed, scales, biases = mx.quantize(x, group_size=group_size, bits=bits)
     return AffinePlanes(packed, scales, biases, group_size, bits)
 

@@ -7,6 +7,7 @@ uniquely, looks without importing, and switches itself off when the packages fou
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,4 +59,8 @@ else:
             f"metal-assay's pytest plugin is off: this project has its own package '{_FOREIGN}', which hides "
             "metal-assay's. `assay run` works; or run pytest from another folder."
         )
-        config.issue_config_time_warning(UserWarning(message), stacklevel=2)
+        try:
+            config.issue_config_time_warning(UserWarning(message), stacklevel=2)
+        except UserWarning:
+            # A project that turns warnings into errors must not fail over a plugin that has nothing to do.
+            sys.stderr.write(f"{message}\n")

@@ -32,9 +32,10 @@ def both(planes: tuple[P, P], change: Callable[[P], P]) -> tuple[P, P]:
 
 def physical_planes(storage: RowStorage[P], planes: tuple[P, P], columns: int) -> tuple[P, P]:
     """Keys and values in physical order without spare columns, as objects of their own."""
-    if columns == storage.width(planes[0]):
-        return both(planes, storage.share)
-    return both(planes, lambda part: storage.columns(part, 0, columns))
+    keys, values = planes
+    if columns == storage.width(keys):
+        return storage.share(keys), storage.share(values)
+    return storage.columns(keys, 0, columns), storage.columns(values, 0, columns)
 
 
 def temporal_planes(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
 import mlx.core as mx
 
@@ -11,6 +12,10 @@ from impl.errors import RingShapeError
 if TYPE_CHECKING:
     from impl.attention import Mask
     from impl.rings.position import BatchedRotatingState
+
+SEEN: Final = b"\1"
+# Token masks are cut from remembered ones, whose width is a multiple of this.
+MASK_COLUMNS: Final = 256
 
 
 def make_ring_mask(
@@ -21,14 +26,13 @@ def make_ring_mask(
     ``return_array`` asks for the boolean array ``[rows, 1, tokens, columns]`` in every case. ``window`` counts
     tokens, the query included; None, or more than ``max_size``, means ``max_size``.
     """
-    if not return_array:
-        window = _window(position, tokens, window)
-        if _in_place(position, tokens):
-            if not any(_hidden_columns(position, window)):
-                return None
-        elif not any(_block_pads(position)) and _old_columns(position) + tokens <= window:
-            return "causal" if tokens > 1 else None
-    return build_batched_rotating_mask(position, tokens, window)
+    window = _window(position, tokens, window)
+    if _in_place(position, tokens):
+        hidden = _hidden_columns(position, window)
+        return _token_mask(position, hidden) if return_array or any(hidden) else None
+    if not return_array and not any(_block_pads(position)) and _old_columns(position) + tokens <= window:
+        return "causal" if tokens > 1 else None
+    return _block_mask(position, tokens, window)
 
 
 def build_batched_rotating_mask(position: BatchedRotatingState, tokens: int, window: int | None = None) -> mx.array:
@@ -41,7 +45,7 @@ def build_batched_rotating_mask(position: BatchedRotatingState, tokens: int, win
     """
     window = _window(position, tokens, window)
     if _in_place(position, tokens):
-        return _token_mask(position, window)
+        return _token_mask(position, _hidden_columns(position, window))
     return _block_mask(position, tokens, window)
 
 
@@ -61,28 +65,46 @@ def _in_place(position: BatchedRotatingState, tokens: int) -> bool:
 
 def _hidden_columns(position: BatchedRotatingState, window: int) -> tuple[int, ...]:
     """Oldest columns, per row, that a token written in place does not see."""
+    length = position.active_length
+    columns = min(length + 1, position.max_size)
+    evicted, outside = length + 1 - columns, max(0, columns - window)
+    if not evicted and not outside and max(position.left_pad, default=0) <= columns:
+        return position.left_pad
+    return tuple([outside if pad - evicted < outside else min(pad - evicted, columns) for pad in position.left_pad])
+
+
+def _token_mask(position: BatchedRotatingState, hidden: tuple[int, ...]) -> mx.array:
+    # This runs once per decoded token. As array operations it took as long as all the rest of a decode step.
     length, max_size = position.active_length, position.max_size
     columns = min(length + 1, max_size)
-    outside = columns - window
-    if outside <= 0 and length < max_size and max(position.left_pad, default=0) <= columns:
-        return position.left_pad
-    evicted = max(0, length + 1 - max_size)
-    return tuple([min(max(pad - evicted, outside, 0), columns) for pad in position.left_pad])
-
-
-def _token_mask(position: BatchedRotatingState, window: int) -> mx.array:
-    # This runs once per decoded token, so it is kept to very few array operations.
-    length, max_size, rows = position.active_length, position.max_size, position.batch_size
-    columns = min(length + 1, max_size)
-    hidden = _hidden_columns(position, window)
-    if not any(hidden):
-        return mx.ones((rows, 1, 1, columns), dtype=mx.bool_)
-    temporal = mx.arange(columns)
+    if not any(hidden) or (length < max_size and hidden == position.left_pad):
+        # Physical order is temporal order, or does not matter; the next tokens will hide the same columns.
+        width = min(-(-columns // MASK_COLUMNS) * MASK_COLUMNS, max_size)
+        return _remembered_mask(hidden, width)[..., :columns]
+    rows = _temporal_rows(hidden, columns)
     if length >= max_size:
         # The token lands on the oldest column, and the oldest one left is the next.
         oldest = position.ring_index + 1 if length == max_size and position.ring_index < max_size else 1
-        temporal = mx.concatenate([mx.arange(columns - oldest, columns), mx.arange(columns - oldest)])
-    return temporal >= mx.expand_dims(mx.array(hidden), (1, 2, 3))
+        rows = [row[-oldest:] + row[:-oldest] for row in rows]
+    return _from_bytes(rows, columns)
+
+
+@lru_cache(maxsize=16)
+def _remembered_mask(hidden: tuple[int, ...], columns: int) -> mx.array:
+    return _from_bytes(_temporal_rows(hidden, columns), columns)
+
+
+def _temporal_rows(hidden: tuple[int, ...], columns: int) -> list[bytes]:
+    return [bytes(count).ljust(columns, SEEN) for count in hidden]
+
+
+def _from_bytes(rows: list[bytes], columns: int) -> mx.array:
+    # Bytes of the host are an array at once, without anything left to evaluate.
+    if not rows:
+        return mx.zeros((0, 1, 1, columns), dtype=mx.bool_)
+    # MLX takes every buffer, though its annotations name none.
+    mask: Any = memoryview(b"".join(rows)).cast("?", (len(rows), 1, 1, columns))
+    return mx.array(mask)
 
 
 def _old_columns(position: BatchedRotatingState) -> int:

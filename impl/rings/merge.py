@@ -11,7 +11,9 @@ from impl.rings.position import BatchedRotatingState
 from impl.rings.storage import COLUMNS, ROWS, P, RowStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+    from impl.attention import Tensor
 
 
 def merged_rows(
@@ -102,10 +104,15 @@ def _check_alike(
         raise MergeError(
             f"rows stored as {[other for other, _ in sources]} cannot join {storage}; quantize alike first"
         )
+    check_same_shape(contents.planes for _, contents in sources)
+
+
+def check_same_shape(rows: Iterable[tuple[Tensor, Tensor] | None]) -> None:
+    """Raise MergeError when rows differ in heads, head_dim or (decoded) type; None stands for a row without planes."""
     kinds = {
-        tuple((part.shape[1], part.shape[COLUMNS + 1], str(part.dtype)) for part in contents.planes)
-        for _, contents in sources
-        if contents.planes is not None
+        tuple((part.shape[1], part.shape[COLUMNS + 1], str(part.dtype)) for part in planes)
+        for planes in rows
+        if planes is not None
     }
     if len(kinds) > 1:
         raise MergeError(

@@ -175,12 +175,12 @@ class RotatingRing(Generic[P]):
         if shape[0] != rows:
             raise RingShapeError(f"a block of {shape[0]} rows for a ring of {rows}; give one row per request")
         if planes is not None:
-            _check_alike("keys", keys, planes[0])
-            _check_alike("values", values, planes[1])
+            _check_alike("keys", shape, keys.dtype, planes[0])
+            _check_alike("values", value_shape, values.dtype, planes[1])
 
 
-def _check_alike(name: str, block: mx.array, held: mx.array | AffinePlanes) -> None:
-    shape, held_shape, dtype, held_dtype = block.shape, held.shape, block.dtype, held.dtype
+def _check_alike(name: str, shape: tuple[int, ...], dtype: mx.Dtype, held: mx.array | AffinePlanes) -> None:
+    held_shape, held_dtype = held.shape, held.dtype
     if shape[1] != held_shape[1] or shape[3] != held_shape[3] or dtype != held_dtype:
         raise RingShapeError(
             f"{name} of {shape[1]} heads x {shape[3]} {dtype}, but the ring holds {held_shape[1]} x {held_shape[3]} "

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 from impl.errors import MergeError, RoundError
 from impl.rings.batched import BatchedRotatingCache
-from impl.rings.donor import DonorRows, donor_planes, donor_span
+from impl.rings.donor import DonorRows, capture_donor_rows
 from impl.rings.transaction import rollback_rotating_ring
 
 if TYPE_CHECKING:
@@ -93,14 +93,12 @@ class SpeculativeRotatingKVCache(BatchedRotatingCache):
         newest = self.max_size if limit is None else min(limit, self.max_size)
         return super().extract_row(row, newest)
 
-    def capture_donor_rows(self) -> DonorRows:
+    def capture_donor_rows(self) -> DonorRows[mx.array]:
         """Lend the newest ``max_size`` columns, uncommitted tokens included; later updates do not change them.
 
         Raises RingError when nothing is held.
         """
-        span = donor_span(self._contents.position)
-        keys, values = donor_planes(self._storage, self._contents, span)
-        return DonorRows(keys, values, span.offsets, span.starts, span.ends)
+        return capture_donor_rows(self)
 
     def prepare_prefill(
         self,

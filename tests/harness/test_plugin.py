@@ -180,6 +180,15 @@ def test_a_foreign_package_named_harness_switches_it_off(project: Path) -> None:
     assert done.stdout.count("metal-assay's pytest plugin is off: this project has its own package 'harness'") == 1
 
 
+def test_it_is_off_without_harm_where_warnings_are_errors(project: Path) -> None:
+    (project / "harness").mkdir()
+    (project / "harness" / "__init__.py").write_text("")
+    (project / "test_own.py").write_text("def test_own():\n    pass\n")
+    done = run_pytest(project, "-W", "error")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "metal-assay's pytest plugin is off" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

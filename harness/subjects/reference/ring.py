@@ -47,13 +47,13 @@ def open_ring(spec: RingSpec) -> Ring:
 class ReferenceRing(MlxRing):
     """One ring of `impl`."""
 
-    def __init__(self, cache: Any, spec: RingSpec) -> None:
-        """Wrap a ring."""
+    def __init__(self, cache: Any, spec: RingSpec, before: list[int] | None = None) -> None:
+        """Wrap a ring; `before`: where its rows stood when an open round began."""
         super().__init__(cache, spec, lambda ring, tokens: ring.make_mask(tokens, spec.window), attend)
-        self._before: list[int] | None = None
+        self._before = before
 
-    def _wrapped(self, cache: Any, **changes: Any) -> Ring:
-        return ReferenceRing(cache, replace(self.spec, **changes))
+    def _wrapped(self, cache: Any, before: list[int] | None = None, **changes: Any) -> Ring:
+        return ReferenceRing(cache, replace(self.spec, **changes), before)
 
     def offsets(self) -> list[int]:
         """Return the position of every row."""
@@ -133,8 +133,9 @@ class ReferenceRing(MlxRing):
 
     def quantize(self, bits: int, group_size: int) -> Ring:
         """Return the ring with affine storage."""
-        return self._wrapped(self.cache.to_quantized(group_size, bits), storage=AffineStorage(bits, group_size))
+        quantized = self.cache.to_quantized(group_size, bits)
+        return self._wrapped(quantized, self._before, storage=AffineStorage(bits, group_size))
 
     def copy(self) -> Ring:
         """Return a copy."""
-        return self._wrapped(self.cache.copy())
+        return self._wrapped(self.cache.copy(), self._before)

@@ -10,7 +10,6 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import mlx.core as mx
-from mlx_lm.models.cache import BatchRotatingKVCache
 
 from impl.rings import BatchedRotatingCache, SpeculativeRotatingKVCache
 
@@ -96,6 +95,8 @@ def timed(call: Callable[[Any], object], prepare: Callable[[int], object]) -> fl
 
 def time_decode(arm: Arm, size: Size, inputs: Inputs) -> tuple[float, list[mx.array]]:
     """Median nanoseconds of a decode step in steady use, and the answer to one step more."""
+    from mlx_lm.models.cache import BatchRotatingKVCache
+
     make = BatchRotatingKVCache if arm.theirs else BatchedRotatingCache
     caches: list[Any] = [make(size.window, size.left_padding) for _ in range(arm.caches)]
 

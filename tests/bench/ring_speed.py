@@ -10,6 +10,7 @@ from __future__ import annotations
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from importlib.metadata import version
+from importlib.util import find_spec
 from itertools import product, starmap
 from multiprocessing import get_context
 from pathlib import Path
@@ -115,9 +116,10 @@ arms in shuffled order, {TIMED_STEPS} steps each.
 - *{ONE_MASK}*: the same, the layers sharing one mask, as in the models of mlx-lm. Little is left to compare: an
   update comes down to the same slices and writes in both.
 - *{CONTROL}*: two copies of the reference with one cache, which tells how noisy the machine was.
-- *{ADDITION}*: evaluating 1 + 1, against mlx-lm's step with one cache; no cache avoids it, nothing here subtracts it.
+- *{ADDITION}*: evaluating 1 + 1, against mlx-lm's step with one cache. No cache avoids it and nothing here subtracts
+  it: the larger it is, the nearer to 1 comes the ratio of one cache.
 - *{ROLLBACK}*: keeping {KEPT_TOKENS} of {DRAFT_TOKENS} verified tokens in every row (a trim), evaluated, against the
-  reference's step with one cache. The bar is {ROLLBACK_BAR}.
+  reference's step with one cache. The bar is {ROLLBACK_BAR}. The cut is a view: the next update copies what stays.
 
 ## Machine
 
@@ -131,6 +133,8 @@ arms in shuffled order, {TIMED_STEPS} steps each.
 @click.option("--seed", default=1, show_default=True, help="Draws data and order.")
 def main(quick: bool, markdown: Path | None, seed: int) -> None:
     """Compare the batched plain ring with mlx-lm's, and a rollback with a decode step."""
+    if find_spec("mlx_lm") is None:
+        raise click.ClickException("mlx-lm is not installed; pip install 'metal-assay[subjects]'")
     rounds, processes = (2, 1) if quick else (ROUNDS, PROCESSES)
     click.echo(f"seed {seed}, {rounds} rounds in {processes} processes")
     table = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
@@ -16,6 +17,7 @@ from tests.bench.ring_arms import ADDITION, ARMS, CONTROL, ONE_CACHE, OURS, ROLL
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.skipif(find_spec("mlx_lm") is None, reason="mlx-lm is not installed")
 SIZES = [
     Size(rows, window, wrapped)
     for rows in ring_speed.ROWS

@@ -137,7 +137,7 @@ def test_rounds_are_recorded(cases: Path, tmp_path: Path) -> None:
 
 
 def test_kill_9_loses_nothing_and_resume_finishes(cases: Path, tmp_path: Path) -> None:
-    (cases / "two-blocks.yaml").write_text(CASE.replace("[4, 64]", f"[{', '.join(map(str, range(65, 95)))}]"))
+    (cases / "two-blocks.yaml").write_text(CASE.replace("[4, 64]", f"[{', '.join(map(str, range(65, 125)))}]"))
     record = tmp_path / "run.jsonl"
     subject = f"{FAKES}:Slow"
     command = [sys.executable, "-m", "metal_assay.command", "run", str(cases), "--subject", subject, "-j", "1"]
@@ -154,17 +154,17 @@ def test_kill_9_loses_nothing_and_resume_finishes(cases: Path, tmp_path: Path) -
     with record.open("ab") as file:
         file.write(b'{"id":"two-bl')
     before = read_record(record)
-    assert 5 <= len(before.results) < 30
+    assert 5 <= len(before.results) < 60
     assert before.footer is None
     resumed = subprocess.run([*command[:-4], "--resume", str(record)], capture_output=True, text=True, check=False)
     assert resumed.returncode == 0, resumed.stderr
     assert f"({len(before.results)} of them from the record)" in resumed.stdout
     after = read_record(record)
-    assert len(after.results) == 30
+    assert len(after.results) == 60
     assert after.footer is not None
-    assert after.footer["counts"] == {"passed": 30}
+    assert after.footer["counts"] == {"passed": 60}
     ids = [json.loads(line)["id"] for line in record.read_bytes().splitlines() if b'"id"' in line]
-    assert len(ids) == len(set(ids)) == 30, "nothing ran twice"
+    assert len(ids) == len(set(ids)) == 60, "nothing ran twice"
     assert not any(_alive(pid) for pid in worker), "a worker leaves when its parent is gone"
 
 
@@ -181,7 +181,7 @@ def _alive(pid: int) -> bool:
 
 
 def test_interrupt_keeps_what_was_finished(cases: Path, tmp_path: Path) -> None:
-    (cases / "two-blocks.yaml").write_text(CASE.replace("[4, 64]", f"[{', '.join(map(str, range(65, 95)))}]"))
+    (cases / "two-blocks.yaml").write_text(CASE.replace("[4, 64]", f"[{', '.join(map(str, range(65, 125)))}]"))
     record = tmp_path / "run.jsonl"
     command = [sys.executable, "-m", "metal_assay.command", "run", str(cases), "--subject", f"{FAKES}:Slow", "-j", "1"]
     process = subprocess.Popen(
@@ -195,4 +195,4 @@ def test_interrupt_keeps_what_was_finished(cases: Path, tmp_path: Path) -> None:
     assert process.returncode == 130
     assert f"go on with: assay run --resume {record}" in said
     assert "Traceback" not in said
-    assert 3 <= len(read_record(record).results) < 30
+    assert 3 <= len(read_record(record).results) < 60

@@ -61,7 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
                 raise pytest.UsageError(str(error)) from None
 
 
-@pytest.hookimpl(optionalhook=True)
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """Keep `pytest -n auto --benchmark` in one process: timings side by side disturb each other."""
     return 0 if config.getoption("assay_benchmark") else None

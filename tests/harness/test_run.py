@@ -185,7 +185,12 @@ def test_interrupt_keeps_what_was_finished(cases: Path, tmp_path: Path) -> None:
     record = tmp_path / "run.jsonl"
     command = [sys.executable, "-m", "metal_assay.command", "run", str(cases), "--subject", f"{FAKES}:Slow", "-j", "1"]
     process = subprocess.Popen(
-        [*command, "--record", str(record)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, "--record", str(record)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Where the tests run in the background, a shell has switched this signal off for everything below it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no thread runs here
     )
     give_up = time.monotonic() + 30
     while time.monotonic() < give_up and (not record.exists() or record.read_bytes().count(b"\n") < 4):

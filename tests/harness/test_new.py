@@ -20,6 +20,8 @@ from harness.new import TEMPLATES, new_case
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.slow
+
 KINDS = sorted(TEMPLATES)
 
 

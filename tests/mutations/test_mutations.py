@@ -11,6 +11,8 @@ import pytest
 from tests.mutations.engine import IMPL, check_edits
 from tests.mutations.mutation import Edit, MutationError, load_mutations
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 # One of updates, rounds, refusals, prefills, rows and sharing.
 CHOSEN = ("1", "5", "8", "12", "10", "copy-shares-arrays")

@@ -76,35 +76,41 @@ def _hidden_columns(position: BatchedRotatingState, window: int) -> tuple[int, .
 def _token_mask(position: BatchedRotatingState, hidden: tuple[int, ...]) -> mx.array:
     # This runs once per decoded token. Written as array operations it was a third of a decode step.
     length, max_size = position.active_length, position.max_size
-    columns = min(length + 1, max_size)
-    if not any(hidden) or (length < max_size and hidden == position.left_pad):
-        # Physical order is temporal order, or does not matter; the next tokens will hide the same columns.
+    if length < max_size:
+        columns = length + 1
+        if hidden != position.left_pad:
+            return _host_mask(hidden, 0, columns)
+        # The next tokens hide the same columns, so their masks are cut from one.
         width = min(-(-columns // MASK_COLUMNS) * MASK_COLUMNS, max_size)
         return _remembered_mask(hidden, width)[..., :columns]
-    rows = _temporal_rows(hidden, columns)
-    if length >= max_size:
-        # The token lands on the oldest column, and the oldest one left is the next.
-        oldest = position.ring_index + 1 if length == max_size and position.ring_index < max_size else 1
-        rows = [row[-oldest:] + row[:-oldest] for row in rows]
-    return _from_bytes(rows, columns)
+    if not any(hidden):
+        return _remembered_mask(hidden, max_size)[...]
+    # The token lands on the oldest column, and the oldest one left is the next.
+    full_turn = length > max_size or position.ring_index == max_size
+    return _host_mask(hidden, 1 if full_turn else position.ring_index + 1, max_size)
 
 
 @lru_cache(maxsize=16)
 def _remembered_mask(hidden: tuple[int, ...], columns: int) -> mx.array:
-    return _from_bytes(_temporal_rows(hidden, columns), columns)
+    return _host_mask(hidden, 0, columns)
 
 
-def _temporal_rows(hidden: tuple[int, ...], columns: int) -> list[bytes]:
-    return [bytes(count).ljust(columns, SEEN) for count in hidden]
-
-
-def _from_bytes(rows: list[bytes], columns: int) -> mx.array:
+def _host_mask(hidden: tuple[int, ...], oldest: int, columns: int) -> mx.array:
     # Bytes of the host are an array at once, without anything left to evaluate.
-    if not rows:
+    if not hidden:
         return mx.zeros((0, 1, 1, columns), dtype=mx.bool_)
+    rows = b"".join([_physical_row(count, oldest, columns) for count in hidden])
     # MLX takes every buffer, though its annotations name none.
-    mask: Any = memoryview(b"".join(rows)).cast("?", (len(rows), 1, 1, columns))
+    mask: Any = memoryview(rows).cast("?", (len(hidden), 1, 1, columns))
     return mx.array(mask)
+
+
+def _physical_row(hidden: int, oldest: int, columns: int) -> bytes:
+    # The columns from the oldest one on are hidden, on from the first physical one when they reach the last.
+    end = oldest + hidden
+    if end <= columns:
+        return bytes(hidden).rjust(end, SEEN).ljust(columns, SEEN)
+    return bytes(end - columns).ljust(oldest, SEEN).ljust(columns, b"\0")
 
 
 def _old_columns(position: BatchedRotatingState) -> int:

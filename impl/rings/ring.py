@@ -93,15 +93,15 @@ class RotatingRing(Generic[P]):
 
         Raises RingShapeError when the block does not fit what the ring holds, AffineError when it cannot be quantized.
         """
-        before = self._contents
-        self._check_block(keys, values)
-        block = self._storage.encode(keys), self._storage.encode(values)
-        if keys.shape[COLUMNS] == 1 and not before.position.has_pending_padding:
-            after = write_token(self._storage, before, block, self._growth_columns)
+        before, storage = self._contents, self._storage
+        tokens = self._check_block(keys, values)
+        block = storage.encode(keys), storage.encode(values)
+        if tokens == 1 and not before.position.has_pending_padding:
+            after = write_token(storage, before, block, self._growth_columns)
         else:
-            after = append_block(self._storage, before, block)
+            after = append_block(storage, before, block)
         # Never the held objects themselves: the caller may assign into what it gets.
-        fetched = physical_planes(self._storage, after.planes or block, after.position.active_length)
+        fetched = physical_planes(storage, after.planes or block, after.position.active_length)
         self._contents = after
         return fetched
 
@@ -164,19 +164,30 @@ class RotatingRing(Generic[P]):
         position = self._contents.position
         return min(GROWTH_COLUMNS, position.max_size - position.active_length)
 
-    def _check_block(self, keys: mx.array, values: mx.array) -> None:
-        rows, planes = self._contents.position.batch_size, self._contents.planes
-        shape, value_shape = keys.shape, values.shape
+    def _check_block(self, keys: mx.array, values: mx.array) -> int:
+        """Tokens of a block that fits what is held; raises RingShapeError when it does not."""
+        shape, value_shape, planes = keys.shape, values.shape, self._contents.planes
+        if planes is not None and len(shape) == 4:
+            # Every decoded token comes through here: whether it fits is one comparison, why not is asked afterwards.
+            (rows, heads, _, key_dim), tokens = planes[0].shape, shape[COLUMNS]
+            if (
+                shape == (rows, heads, tokens, key_dim)
+                and value_shape == (rows, heads, tokens, planes[1].shape[3])
+                and (keys.dtype, values.dtype, tokens > 0) == (planes[0].dtype, planes[1].dtype, True)
+            ):
+                return tokens
         if len(shape) != 4 or len(value_shape) != 4 or shape[:3] != value_shape[:3] or not shape[COLUMNS]:
             raise RingShapeError(
                 f"keys {shape} and values {value_shape}; both must be [rows, kv_heads, tokens, head_dim], "
                 "alike but for head_dim, with at least 1 token"
             )
+        rows = self._contents.position.batch_size
         if shape[0] != rows:
             raise RingShapeError(f"a block of {shape[0]} rows for a ring of {rows}; give one row per request")
         if planes is not None:
             _check_alike("keys", shape, keys.dtype, planes[0])
             _check_alike("values", value_shape, values.dtype, planes[1])
+        return shape[COLUMNS]
 
 
 def _check_alike(name: str, shape: tuple[int, ...], dtype: mx.Dtype, held: mx.array | AffinePlanes) -> None:

@@ -53,9 +53,9 @@ class Arm:
 
 
 THEIRS, OURS, CONTROL, ROLLBACK, ADDITION = "mlx-lm", "reference", "control", "rollback", "addition"
-ONE_CACHE, MASK_EACH, ONE_MASK = "1 cache", "4 caches, a mask each", "4 caches, one mask"
+ONE_CACHE, MASK_EACH, ONE_MASK = "1 cache", "8 caches, a mask each", "8 caches, one mask"
 # Caches and masks of an evaluation.
-UNITS = {ONE_CACHE: (1, 1), MASK_EACH: (4, 4), ONE_MASK: (4, 1)}
+UNITS = {ONE_CACHE: (1, 1), MASK_EACH: (8, 8), ONE_MASK: (8, 1)}
 ARMS = {f"{who}, {unit}": Arm(who == THEIRS, *numbers) for who in (THEIRS, OURS) for unit, numbers in UNITS.items()}
 ARMS[CONTROL] = Arm(theirs=False)
 ROLLBACK_SIZES = (Size(4, 1024, wrapped=False), Size(4, 1024, wrapped=True))

@@ -112,7 +112,7 @@ arms in shuffled order, {TIMED_STEPS} steps each.
 {tabulate(table, headers="keys", tablefmt="github", disable_numparse=True)}
 
 - *{ONE_CACHE}*: reference / mlx-lm; below 1, the reference takes less time. The bar is {DECODE_BAR}.
-- *{MASK_EACH}*: the same with the caches of several layers in one evaluation, as a model evaluates.
+- *{MASK_EACH}*: the same for eight layers, with one evaluation of all of them, as a model evaluates.
 - *{ONE_MASK}*: the same, the layers sharing one mask, as in the models of mlx-lm. Little is left to compare: an
   update comes down to the same slices and writes in both.
 - *{CONTROL}*: two copies of the reference with one cache, which tells how noisy the machine was.

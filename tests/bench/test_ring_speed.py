@@ -80,7 +80,7 @@ def test_the_page_gives_medians_of_ratios_and_says_what_was_missed(
     text = file.read_text(encoding="utf-8")
     assert "| 4      | 1024     | before | 0.70 [0.60, 0.80] met |" in text
     assert "2.00 [2.00, 2.00] MISSED" in text
-    counts = "1 cache: 2 of 2 meet the bar; 4 caches, a mask each: 0 of 2 meet the bar;"
+    counts = "1 cache: 2 of 2 meet the bar; 8 caches, a mask each: 0 of 2 meet the bar;"
     assert counts in text
     assert counts in result.output
     assert ("not yet seen on Metal" in text) == (mx.default_device() == mx.Device(mx.cpu))

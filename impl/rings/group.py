@@ -54,6 +54,11 @@ class AlignedGroup:
         return self._positions.position if self.packed is None else self.packed.position
 
     @property
+    def positions(self) -> RotatingKvPositions:
+        """Positions of the rows stored apart, which make their masks; to be borrowed."""
+        return self._positions
+
+    @property
     def minimum_reusable_offsets(self) -> tuple[int, ...]:
         """Shortest prefix of each row, in tokens, that may be reused."""
         if self.packed is not None:

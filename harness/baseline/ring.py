@@ -10,10 +10,12 @@ class Row:
     """The tokens (ids) that a row was given and still owns, oldest first.
 
     `first` is the index of the oldest token that it may still show: an extract with a limit gives up the ones before.
+    `fresh` counts the tokens of the last update that are still there.
     """
 
     tokens: list[int] = field(default_factory=list)
     first: int = 0
+    fresh: int = 0
 
 
 @dataclass
@@ -33,10 +35,12 @@ class Histories:
         """Add ids to every row; rows may get different numbers of them."""
         for row, block in zip(self.rows, blocks, strict=True):
             row.tokens.extend(block)
+            row.fresh = len(block)
 
     def cut(self, lengths: list[int]) -> None:
         """Keep the first `lengths[b]` tokens of row b: the others never happened."""
         for row, length in zip(self.rows, lengths, strict=True):
+            row.fresh = max(0, row.fresh - (len(row.tokens) - length))
             del row.tokens[length:]
 
     def trim(self, tokens: int) -> None:
@@ -68,6 +72,23 @@ class Histories:
             return seen[owner.first :]
         start = max(owner.first, len(seen) - self.window + self.sinks)
         return seen[: self.sinks] + seen[start:]
+
+    def lent(self, row: int, window: int | None) -> list[list[int]]:
+        """Return the ids that `row` lends to a layer of this window (None: all it has): each answer that is right.
+
+        That is the newest tokens, as many as the narrower of both windows sees. A row of which the last update left
+        no token holds what the next query needs beside itself, and may lend one fewer.
+        """
+        owner = self.rows[row]
+        windows = [size for size in (self.window, window) if size is not None]
+        answers = [self._newest(owner, min(windows, default=len(owner.tokens)))]
+        if self.window is not None and not owner.fresh:
+            answers.append(self._newest(owner, min([self.window - 1, *windows])))
+        return answers
+
+    @staticmethod
+    def _newest(row: Row, count: int) -> list[int]:
+        return row.tokens[max(row.first, len(row.tokens) - count) :]
 
     def lengths(self) -> list[int]:
         """Return how many tokens each row owns: its position."""

@@ -11,7 +11,8 @@ from typing import Any
 from pydantic.json_schema import models_json_schema
 
 from harness.kinds import KIND_NAMES, get_kind
-from harness.kinds.ring.steps import BARE, AppendStep, ChunkStep, DecodeStep, TokensArgument, TrimStep
+from harness.kinds.ring.arguments import TokensArgument
+from harness.kinds.ring.steps import BARE, AppendStep, ChunkStep, DecodeStep, TrimStep
 
 
 def schema() -> dict[str, Any]:
@@ -27,10 +28,12 @@ def schema() -> dict[str, Any]:
         case["required"] = [key for key in case.get("required", []) if key != "given"]
     _open_to_names(definitions)
     _open_to_short_forms(definitions)
-    steps = definitions["RingCase"]["properties"]["steps"]["items"]
     words = {"enum": list(BARE), "description": "a step without argument"}
-    steps["anyOf"] = [*steps.pop("oneOf"), words, {"type": "string", "description": "a matrix key that holds steps"}]
-    steps.pop("discriminator", None)
+    names = {"type": "string", "description": "a matrix key that holds steps"}
+    for name in ("RingCase", "DonorCase"):
+        steps = definitions[name]["properties"]["steps"]["items"]
+        steps["anyOf"] = [*steps.pop("oneOf"), words, names]
+        steps.pop("discriminator", None)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "metal-assay case",

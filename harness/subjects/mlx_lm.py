@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from harness.subjects.protocol import RingSpec
+    from harness.subjects.protocol import Attention, Recurrent, RecurrentSpec, RingSpec
 
 
 class MlxLm(Subject):
@@ -34,9 +34,21 @@ class MlxLm(Subject):
     package: ClassVar[str | None] = "mlx-lm"
     capabilities: ClassVar[frozenset[str]] = frozenset({"sinks", "chunked", "save-load"})
 
+    def attention(self) -> Attention:
+        """Return attention as models call it."""
+        from harness.subjects.mlx_lm_attention import MlxLmAttention
+
+        return MlxLmAttention()
+
     def ring(self, spec: RingSpec) -> Ring:
         """Choose the cache class for `spec`."""
         return MlxLmRing(_empty_cache(spec), spec)
+
+    def recurrent(self, spec: RecurrentSpec) -> Recurrent:
+        """Return an empty recurrent cache with its layer."""
+        from harness.subjects.mlx_lm_recurrent import open_recurrent
+
+        return open_recurrent(spec)
 
 
 def _empty_cache(spec: RingSpec) -> Any:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from harness.subjects.protocol import Attention
+
 
 class MlxOperations(Subject):
     """`mx.quantize`, `mx.dequantize`, `mx.quantized_matmul`."""
@@ -25,6 +27,12 @@ class MlxOperations(Subject):
     def affine(self) -> Affine:
         """Return affine quantization."""
         return MlxAffine()
+
+    def attention(self) -> Attention:
+        """Return attention over plain arrays."""
+        from harness.subjects.mlx_attention import MlxAttention
+
+        return MlxAttention()
 
 
 class MlxAffine(Affine):

@@ -6,12 +6,13 @@ book of every array that crosses the border.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import mlx.core as mx
 
 from harness.subjects.arrays import to_mlx, to_numpy
-from harness.subjects.protocol import AffineArrays, Answer, Arrays, HandedOut, PlainArrays, Ring, Unsupported
+from harness.subjects.protocol import AffineArrays, Answer, Arrays, HandedOut, PlainArrays, Ring, RowsApart, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,6 +31,13 @@ class Cache(Protocol):
 
     def trim(self, n: int) -> int:
         """Forget n tokens, return how many were forgotten."""
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Keys or values of rows that are not all stored alike: each part holds the next rows."""
+
+    parts: tuple[Any, ...]
 
 
 class MlxRing(Ring):
@@ -60,8 +68,8 @@ class MlxRing(Ring):
         k, v = to_mlx(keys), to_mlx(values)
         self._updates += 1
         number = self._updates
-        mask = self._make_mask(self.cache, keys.shape[2])
-        got_k, got_v = self.cache.update_and_fetch(k, v)
+        mask = self.mask(keys.shape[2])
+        got_k, got_v = self.fetch(k, v)
         output = None
         if self._attend is not None and queries is not None:
             output = to_numpy(self._attend(to_mlx(queries), got_k, got_v, self.spec.head_dim**-0.5, mask))
@@ -76,6 +84,15 @@ class MlxRing(Ring):
             for array, then in zip(flat(got), _parts(seen), strict=True):
                 self._book.append((f"the {label} returned by update {number}", array, then))
         return answer
+
+    def mask(self, tokens: int) -> Any:
+        """Return the cache's mask for the next `tokens` tokens."""
+        return self._make_mask(self.cache, tokens)
+
+    def fetch(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
+        """Update the cache, and return what attention reads."""
+        fetched: tuple[Any, Any] = self.cache.update_and_fetch(keys, values)
+        return fetched
 
     def trim(self, tokens: int) -> int:
         """Call the cache's own trim; a cache that said it can't is called all the same, and the remark kept."""
@@ -104,10 +121,16 @@ class MlxRing(Ring):
 
     def arrays(self, got: Any) -> Arrays:
         """Turn what the cache returned into NumPy arrays."""
+        if isinstance(got, Apart):
+            return RowsApart(tuple(self._alike(part) for part in got.parts))
+        return self._alike(got)
+
+    def _alike(self, got: Any) -> PlainArrays | AffineArrays:
         found = flat(got)
         if len(found) == 1:
             return PlainArrays(to_numpy(found[0]))
-        storage = self.spec.storage
+        # Three bare arrays do not tell their format; then it is what the case asked for.
+        storage = got if hasattr(got, "bits") else self.spec.storage
         if len(found) != 3 or storage is None:
             raise Unsupported(f"{len(found)} arrays where keys or values were expected")
         packed, scales, biases = (to_numpy(array) for array in found)
@@ -117,12 +140,12 @@ class MlxRing(Ring):
         """Return the operation on blocks that are on the device already; the clock sees it evaluated."""
         inputs = [tuple(to_mlx(array) for array in (block.keys, block.values, block.queries)) for block in blocks]
         mx.eval(inputs)
-        scale, cache = self.spec.head_dim**-0.5, self.cache
+        scale = self.spec.head_dim**-0.5
         if operation == "attention":
             if self._attend is None:
                 raise Unsupported("attention")
-            mask = self._make_mask(cache, inputs[0][0].shape[2])
-            got_k, got_v = cache.update_and_fetch(*inputs[0][:2])
+            mask = self.mask(inputs[0][0].shape[2])
+            got_k, got_v = self.fetch(*inputs[0][:2])
             mx.eval(flat(got_k), flat(got_v))
             attend = self._attend
 
@@ -133,8 +156,8 @@ class MlxRing(Ring):
 
             def call(number: int) -> None:
                 k, v, _ = inputs[number % len(inputs)]
-                made = self._make_mask(cache, k.shape[2])
-                kept_k, kept_v = cache.update_and_fetch(k, v)
+                made = self.mask(k.shape[2])
+                kept_k, kept_v = self.fetch(k, v)
                 mx.eval(flat(kept_k), flat(kept_v), made if isinstance(made, mx.array) else [])
                 mx.synchronize()
 
@@ -145,12 +168,16 @@ def flat(got: Any) -> list[mx.array]:
     """Return the arrays of keys or values: one, or packed, scales and biases."""
     if isinstance(got, mx.array):
         return [got]
+    if isinstance(got, Apart):
+        return [array for part in got.parts for array in flat(part)]
     if hasattr(got, "packed"):
         return [got.packed, got.scales, got.biases]
     return list(got)
 
 
 def _parts(arrays: Arrays) -> tuple[NDArray[np.generic], ...]:
+    if isinstance(arrays, RowsApart):
+        return tuple(array for part in arrays.parts for array in _parts(part))
     if isinstance(arrays, PlainArrays):
         return (arrays.data,)
     return (arrays.packed, arrays.scales, arrays.biases)

@@ -35,6 +35,9 @@ BUILT_IN = {
     "mlx-lm": BuiltIn(
         "harness.subjects.mlx_lm:MlxLm", "mlx-lm", "KVCache, QuantizedKVCache, RotatingKVCache of mlx-lm"
     ),
+    "mlx-optiq": BuiltIn(
+        "harness.subjects.mlx_optiq:MlxOptiq", "mlx-optiq", "quantized ring and quantized batch of mlx-optiq"
+    ),
 }
 
 

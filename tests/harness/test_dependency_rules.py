@@ -17,6 +17,7 @@ LAYERS = (
     ("harness.case", "harness.record"),
     ("harness.known",),
     ("harness.subjects", "harness.baseline", "harness.compare", "harness.timing", "harness.stats"),
+    ("harness.attention_bound",),
     ("harness.kinds",),
     ("harness.case.load", "harness.case.json_schema", "harness.select", "harness.execute"),
     ("harness.worker", "harness.pool"),
@@ -124,8 +125,8 @@ def test_layers_are_as_drawn() -> None:
         "harness.pool",
     ]
     rows += ["harness.report.terminal", "harness.cli"]
-    assert [layer(name) for name in rows] == [1, 3, 4, 5, 6, 7, 8]
-    assert layer("harness.report") == layer("harness.run") == layer("harness.something.new") == 7
+    assert [layer(name) for name in rows] == [1, 3, 5, 6, 7, 8, 9]
+    assert layer("harness.report") == layer("harness.run") == layer("harness.something.new") == 8
 
 
 def test_impl_does_not_know_the_harness() -> None:

@@ -13,7 +13,7 @@ from harness.case.model import Limits
 from harness.execute import execute
 from harness.kinds.ring import KIND
 from harness.outcome import Outcome
-from harness.subjects.protocol import Answer
+from harness.subjects.protocol import Answer, RowsApart
 from tests.fakes.rings import Naive, NaiveRing
 
 
@@ -39,6 +39,7 @@ class _Leaks(NaiveRing):
         answer = super().append(keys, values, queries)
         if answer.output is None or self.length <= 8:
             return answer
+        assert not isinstance(answer.values, RowsApart)
         first = self.decoded(answer.values)[:, [self.head_of(h) for h in range(self.spec.query_heads)], :1]
         output = (1 - self.share) * answer.output.astype(np.float64) + self.share * first
         return Answer(answer.keys, answer.values, answer.mask, output.astype(answer.output.dtype))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import pkgutil
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -147,3 +148,38 @@ def test_every_module_and_name_of_the_guide_exists() -> None:
 def defined_in(path: Path) -> list[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+
+
+def _table_of_names() -> list[tuple[list[str], list[str], list[str]]]:
+    """Rows of the table of names: theirs, ours, and the cases."""
+    text = TEXT.split("## Names in mlx-bun", 1)[1].split("\n## ", 1)[0]
+    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| `")]
+    return [tuple(re.findall(r"`([^`]+)`", cell) for cell in row) for row in rows]  # type: ignore[misc]  # three cells
+
+
+NAMES = _table_of_names()
+# What the files of mlx-bun 0.4.0 export or say in their classes beyond what every cache says.
+EXPORTED = {
+    "captureRotatingDonorAttention", "combinedPosition", "AlignedRotatingCache", "rotatingSourcePosition",
+    "alignRotatingRows", "RotatingKvPositions", "RotatingAffineLayout", "SpeculativeRotatingAffineLayout",
+    "RotatingRing", "rollbackRotatingRing", "SpeculativeRotatingKVCache", "isDrafterModelType",
+    "isDiffusionGemmaConfig", "BALANCED_SCATTER_SOURCE",
+}  # fmt: skip
+
+
+def test_every_name_of_mlx_bun_has_its_row() -> None:
+    assert {name for theirs, _, _ in NAMES for name in theirs} >= EXPORTED
+
+
+@pytest.mark.parametrize("ours", sorted({name for _, ours, _ in NAMES for name in ours}))
+def test_the_names_here_exist(ours: str) -> None:
+    assert pkgutil.resolve_name(f"impl.{ours}") is not None
+
+
+@pytest.mark.parametrize("case", sorted({case for _, _, cases in NAMES for case in cases}))
+def test_the_cases_that_pin_a_name_exist(case: str) -> None:
+    assert (ROOT.parent / "cases" / f"{case}.yaml").is_file()
+
+
+def test_names_without_a_case_are_predicates() -> None:
+    assert {ours[0].split(".")[0] for _, ours, cases in NAMES if not cases} == {"models"}

@@ -1,4 +1,4 @@
-"""Break the reference in every way listed in the YAML files here, and say which shipped ring case notices."""
+"""Break the reference in every way listed in the YAML files here, and say which shipped case on caches notices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 
 import click
 
-from tests.mutations.engine import check_edits, ring_instances, run
+from tests.mutations.engine import check_edits, run, shipped_instances
 from tests.mutations.mutation import MutationError, load_mutations
 
 
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     begun, caught = time.monotonic(), 0
     try:
         check_edits(chosen)
-        instances = ring_instances()
+        instances = shipped_instances()
         for verdict in run(chosen, instances, options.jobs):
             caught += verdict.instance is not None
             click.echo(f"{verdict.mutation.name:24} {verdict.mutation.wrong}")

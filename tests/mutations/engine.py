@@ -1,4 +1,4 @@
-"""Runs the shipped ring cases on broken copies of the reference, one mistake at a time, until one case notices.
+"""Runs the shipped cases on caches on broken copies of the reference, one mistake at a time, until one case notices.
 
 Each mistake is made in a copy of `impl/`, which a forked process finds first on its path.
 """
@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING
 
 from harness.case.load import load_cases
 from harness.execute import execute
+from harness.kinds.donor.schema import DonorCase
+from harness.kinds.recurrent.schema import RecurrentCase
+from harness.kinds.recurrent.script import most_tokens
 from harness.kinds.ring.schema import RingCase
 from harness.kinds.ring.script import most_rows, tokens_written
 from harness.outcome import Outcome
@@ -28,11 +31,13 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from harness.case.expand import Instance
+    from harness.case.model import CaseModel
 
 ROOT = Path(__file__).parents[2]
 IMPL = ROOT / "impl"
 # The whole suite takes about a minute; a mistake that makes it take longer hangs somewhere.
 LIMIT_SECONDS = 300
+KINDS = ("donor", "recurrent", "ring")
 # A replacement that raises these was typed wrongly; that a case fails on it proves nothing.
 TYPOS = ("NameError", "UnboundLocalError", "ImportError", "SyntaxError", "AttributeError")
 NOTHING = Mutation("none", "nothing", ())
@@ -49,16 +54,15 @@ class Verdict:
     seconds: float
 
 
-def ring_instances() -> list[Instance]:
-    """Load the ring cases: the smallest instance of every case, then the second smallest of each, and so on.
+def shipped_instances() -> list[Instance]:
+    """Load the cases on rings: the smallest instance of every case, then the second smallest of each, and so on.
 
     Timed cases are left out: they are large, and their behavior is that of smaller ones.
     """
     cases: defaultdict[str, list[tuple[int, str, Instance]]] = defaultdict(list)
-    for instance in load_cases([ROOT / "cases" / "ring"]):
+    for instance in load_cases([ROOT / "cases" / kind for kind in KINDS]):
         case = instance.case
-        assert isinstance(case, RingCase)
-        if not case.time:
+        if not getattr(case, "time", None):
             cases[instance.case_name].append((_size(case), instance.id, instance))
     ranked = [
         (rank, size, name, instance)
@@ -68,7 +72,10 @@ def ring_instances() -> list[Instance]:
     return [instance for *_, instance in sorted(ranked, key=lambda item: item[:3])]
 
 
-def _size(case: RingCase) -> int:
+def _size(case: CaseModel) -> int:
+    if isinstance(case, RecurrentCase):
+        return most_tokens(case)
+    assert isinstance(case, RingCase | DonorCase)
     spec = case.given.spec()
     heads = spec.kv_heads * (spec.head_dim + spec.value_dim)
     return tokens_written(case.steps) * most_rows(case) * heads * (4 if "attention" in case.check else 1)
@@ -122,8 +129,9 @@ class _Trial:
         _copy(mutation, Path(self._folder.name))
         # A fork shares the loaded cases; nothing here has threads.
         context = multiprocessing.get_context("fork")
+        files = [edit.file for edit in mutation.edits]
         self._answer, there = context.Pipe(duplex=False)
-        self._process = context.Process(target=_work, args=(there, self._folder.name, instances))
+        self._process = context.Process(target=_work, args=(there, self._folder.name, instances, files))
         self._process.start()
         there.close()
 
@@ -154,7 +162,14 @@ class _Trial:
         self._folder.cleanup()
 
 
-def _work(answer: Connection, tree: str, instances: Sequence[Instance]) -> None:
+def _nearest_first(instances: Sequence[Instance], files: Sequence[str]) -> list[Instance]:
+    # Only a matter of time: every instance is tried before a mutation goes unnoticed.
+    near = {"rings": "ring", "rings/donor.py": "donor", "attention.py": "donor", "recurrent": "recurrent"}
+    kinds = {near.get(file) or near.get(file.split("/")[0]) for file in files}
+    return sorted(instances, key=lambda instance: instance.kind not in kinds)
+
+
+def _work(answer: Connection, tree: str, instances: Sequence[Instance], files: Sequence[str]) -> None:
     sys.dont_write_bytecode = True
     sys.path.insert(0, tree)
     import impl
@@ -165,7 +180,7 @@ def _work(answer: Connection, tree: str, instances: Sequence[Instance]) -> None:
 
     reference = load_subject("reference")
     tried = 0
-    for instance in instances:
+    for instance in _nearest_first(instances, files):
         if not reference.capabilities.issuperset(instance.case.requires):
             continue
         tried += 1

@@ -12,7 +12,7 @@ import yaml
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FILES = ("updates", "rounds", "prefills", "rows")
+FILES = ("updates", "rounds", "prefills", "rows", "layouts", "lending", "recurrent")
 
 
 class MutationError(Exception):

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from harness.attention_bound import Arithmetic, Attended, attention_limit
 from harness.baseline.attention import attend
-from harness.compare import UNIT_ROUNDOFF, Bound, Exact, dot_bound
+from harness.compare import Bound, Exact
 from harness.kinds.ring.observe import View, parts, ranges
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from harness.kinds.base import Notes
@@ -58,21 +61,24 @@ def _difference(ids: NDArray[np.int64], want: list[int]) -> str:
     return "; ".join(f"{word} {ranges(tokens)}" for word, tokens in words if tokens)
 
 
-def check_stored(view: View, alone: Alone, where: str, notes: Notes) -> bool:
-    """Compare, bit by bit, every visible column with its token stored alone; returns whether all agree."""
+def check_stored(view: View, alones: Sequence[Alone], where: str, notes: Notes) -> bool:
+    """Compare, bit by bit, every visible column with its token stored alone; returns whether all agree.
+
+    `alones` has the yardstick of each row: rows may be stored in different ways.
+    """
     before = len(notes.findings)
-    names = ("",) if len(parts(view.answer.keys)) == 1 else (".packed", ".scales", ".biases")
-    for row in range(view.sees.shape[0]):
+    for row, alone in enumerate(alones):
+        names = ("",) if len(parts(view.keys[row])) == 1 else (".packed", ".scales", ".biases")
         columns = np.flatnonzero(view.sees[row].any(axis=0) & (view.key_ids[row] > 0))
         ids = view.key_ids[row, columns]
         alone.need(ids.tolist())
         for label, arrays, plane in (
-            ("keys", view.answer.keys, alone.keys),
-            ("values", view.answer.values, alone.values),
+            ("keys", view.keys[row], alone.keys),
+            ("values", view.values[row], alone.values),
         ):
             for name, stored, got in zip(names, plane.stored, parts(arrays), strict=True):
                 notes.compared()
-                wrong = Exact().check(stored[ids], np.moveaxis(got[row][:, columns], 0, 1))
+                wrong = Exact().check(stored[ids], np.moveaxis(got[0][:, columns], 0, 1))
                 if wrong is not None:
                     at = int(wrong.where.strip("[]").split(",")[0]) if wrong.where.startswith("[") else 0
                     place = f"{where}: row {row}, column {columns[at]} (token {ids[at]}), {label}{name} {wrong.where}"
@@ -85,29 +91,27 @@ def check_attention(
     expected: Expected,
     block: NDArray[np.int64],
     tokens: Tokens,
-    alone: Alone,
+    alones: Sequence[Alone],
     spec: RingSpec,
     where: str,
     notes: Notes,
 ) -> None:
     """Compare the subject's attention with float64 softmax over the tokens that are visible.
 
-    Bound, for a query q, visible keys k_j and values v_j, u the unit roundoff of the dtype, a that of the
-    accumulator: scores carry an error of at most d = max_j gamma_{D+4}(a) * scale * sum |q||k_j| + 3u |s_j|, so each
-    weight is off by a factor of at most e^{2d}; summing n weighted values adds gamma_{n+4}(a); storing weights and
-    output rounds three times more (Higham, sections 3.1 and 4.2). |k| and |v| are magnitudes of the stored terms.
+    `harness.attention_bound` derives how far it may be from it.
     """
-    output = view.answer.output
+    output = view.output
     if output is None:
         return
-    rows, heads, queries = block.shape[0], spec.query_heads, block.shape[1]
-    shape = (rows, heads, queries, spec.value_dim)
+    heads, queries = spec.query_heads, block.shape[1]
+    shape = (len(alones), heads, queries, spec.value_dim)
     if output.shape != shape:
         notes.found("shape", f"{where}: attention output", str(list(shape)), str(list(output.shape)))
         return
     scale = spec.head_dim**-0.5
     share = spec.query_heads // spec.kv_heads
-    for row in range(rows):
+    for row, alone in enumerate(alones):
+        arithmetic = Arithmetic(spec.dtype, affine=alone.affine)
         for query in range(queries):
             ids = expected[row][query]
             if ids is None:
@@ -122,15 +126,10 @@ def check_attention(
                 q = tokens.queries[block[row, query], head].astype(np.float64)
                 k, v = alone.keys.values[ids, head // share], alone.values.values[ids, head // share]
                 want, weights = attend(q, k, v, scale)
-                limit = _limit(
-                    q,
-                    weights,
-                    k,
-                    alone.keys.magnitudes[ids, head // share],
-                    alone.values.magnitudes[ids, head // share],
-                    scale,
-                    spec,
+                parts_of = Attended(
+                    k, alone.keys.magnitudes[ids, head // share], v, alone.values.magnitudes[ids, head // share]
                 )
+                limit = attention_limit(q[np.newaxis], parts_of, scale, weights[np.newaxis], arithmetic)[0]
                 notes.compared()
                 wrong = Bound(limit).check(want, output[row, head, query])
                 if wrong is not None:
@@ -139,22 +138,3 @@ def check_attention(
                     )
                     notes.found("attention", place, wrong.expected, wrong.actual, wrong.note)
                     return
-
-
-def _limit(
-    q: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    k: NDArray[np.float64],
-    key_terms: NDArray[np.float64],
-    value_terms: NDArray[np.float64],
-    scale: float,
-    spec: RingSpec,
-) -> NDArray[np.float64]:
-    unit = UNIT_ROUNDOFF[spec.dtype]
-    # MLX's CPU backend sums quantized products in the storage dtype; plain ones in float32.
-    sums = unit if spec.storage else UNIT_ROUNDOFF["float32"]
-    score = dot_bound(len(q), scale * (key_terms @ np.abs(q)), sums, extra=4) + 3 * unit * scale * np.abs(k @ q)
-    weight = np.expm1(2 * float(score.max())) if score.max() < 300 else np.inf
-    value = dot_bound(len(weights), np.ones(1), sums, extra=4)[0]
-    total: NDArray[np.float64] = (weights @ value_terms) * (weight + value * (1 + weight) + 3 * unit + 1e-6)
-    return total

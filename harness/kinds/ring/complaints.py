@@ -5,20 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from harness.case.problem import nearest
 from harness.kinds.ring import steps
-from harness.kinds.ring.script import built_rows, last_id, marker_group
-from harness.kinds.ring.tokens import largest_id
+from harness.kinds.ring.given import BITS, GROUP_SIZES, given_complaints
+from harness.kinds.ring.script import built_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from harness.kinds.base import Complaint
-    from harness.kinds.ring.schema import RingCase
+    from harness.kinds.ring.schema import StepsCase
     from harness.kinds.ring.steps import Step
-    from harness.subjects.protocol import RingSpec
 
-BITS = (1, 2, 3, 4, 5, 6, 8)
-GROUP_SIZES = (32, 64, 128)
+RING_PINS = (
+    "bytes_per_token", "columns", "is_trimmable", "left_padding", "minimum_reusable_offsets", "projected_bytes",
+    "signature",
+)  # fmt: skip
 NO_PREFILL = "can't follow: no prefill is open; put `- prepare: {lengths: [...]}` before it"
 NO_ROUND = "can't follow: no round is open; put `- begin: round` before it"
 
@@ -39,14 +41,16 @@ class _State:
         self.written = True
 
 
-def complaints(case: RingCase) -> Iterator[Complaint]:
-    """Find steps that can't follow, and caches that can't be."""
-    yield from _given(case)
+def complaints(case: StepsCase, pins: Sequence[str] = RING_PINS) -> Iterator[Complaint]:
+    """Find steps that can't follow, and caches that can't be; `pins` are the names that a `pin` step may use."""
+    yield from given_complaints(case)
     # A merge that comes first builds the cache; a later one takes the cache at hand along.
     state = _State([] if isinstance(case.steps[0], steps.MergeStep) else [0] * case.given.rows)
     for index, step in enumerate(case.steps):
         for key, message in _complain(step, state):
             yield ("steps", index, *key), message
+        if isinstance(step, steps.PinStep):
+            yield from _pin(case, index, step, pins)
     if not state.written:
         yield ("steps",), "write no token: nothing could be checked; add for example `- append: 3`"
     if state.round_held is not None:
@@ -55,48 +59,18 @@ def complaints(case: RingCase) -> Iterator[Complaint]:
         yield ("steps",), "end in an open prefill; add `- finalize`"
 
 
+def _pin(case: StepsCase, index: int, step: steps.PinStep, names: Sequence[str]) -> Iterator[Complaint]:
+    if case.pins is None:
+        message = "states what holds for one implementation only; say whose with `pins: reference`"
+        yield ("steps", index, "pin"), message
+    for name in step.pin:
+        if name not in names:
+            yield ("steps", index, "pin", name), f"'{name}' can't be pinned{nearest(name, names)}"
+
+
 def _complain(step: Step, state: _State) -> Iterator[Complaint]:
     rule = _RULES.get(type(step))
     yield from rule(step, state) if rule else ()
-
-
-def _given(case: RingCase) -> Iterator[Complaint]:
-    given = case.given
-    spec = given.spec()
-    if spec.query_heads % spec.kv_heads:
-        yield ("given", "query_heads"), f"must be a multiple of kv_heads ({spec.kv_heads}), not {spec.query_heads}"
-    if spec.storage is not None and (spec.storage.bits not in BITS or spec.storage.group_size not in GROUP_SIZES):
-        message = f"'{given.storage}' does not exist: bits are 1, 2, 3, 4, 5, 6, 8 and groups 32, 64, 128"
-        yield ("given", "storage"), message
-        return
-    group = marker_group(case)
-    wrong = [key for key, dim in _dims(spec) if group is not None and dim % group]
-    for key in wrong:
-        yield ("given", key), f"must be a multiple of the group size {group}, not {dict(_dims(spec))[key]}"
-    room = min(largest_id(spec.head_dim, group), largest_id(spec.value_dim, group))
-    if not wrong and last_id(case) > room:
-        message = (
-            f"{spec.head_dim} can carry ids up to {room}, and the steps write ids up to {last_id(case)}: "
-            "use a head_dim of two groups, or fewer tokens"
-        )
-        yield ("given", "head_dim"), message
-    yield from _window(case)
-
-
-def _dims(spec: RingSpec) -> tuple[tuple[str, int], ...]:
-    return ("head_dim", spec.head_dim), ("value_dim", spec.value_dim)
-
-
-def _window(case: RingCase) -> Iterator[Complaint]:
-    given = case.given
-    if given.sinks and given.window == "none":
-        yield ("given", "sinks"), "need a window; a full cache keeps every token anyway"
-    elif given.sinks and isinstance(given.window, int) and given.sinks >= given.window:
-        yield ("given", "sinks"), f"must be fewer than the window ({given.window})"
-    if given.chunked and given.window == "none":
-        yield ("given", "chunked"), "needs a window: the number of tokens that a chunked cache keeps"
-    if given.rows > 1 and isinstance(case.steps[0], steps.MergeStep):
-        yield ("given", "rows"), "is what the first step builds; leave it out"
 
 
 def _update(step: steps.AppendStep | steps.DecodeStep, state: _State) -> Iterator[Complaint]:
@@ -239,8 +213,11 @@ def _extract(step: steps.ExtractStep, state: _State) -> Iterator[Complaint]:
     state.held, state.prefill = [state.held[row]], None
 
 
-def _quantize(step: steps.QuantizeStep, _: _State) -> Iterator[Complaint]:
+def _quantize(step: steps.QuantizeStep, state: _State) -> Iterator[Complaint]:
     bits, group = step.quantize.bits, step.quantize.group
+    wrong = [row for row in step.quantize.rows or [] if row >= len(state.held)]
+    if wrong:
+        yield ("quantize", "rows"), f"there is no row {wrong[0]}: rows are 0..{len(state.held) - 1} here"
     if bits not in BITS or group not in GROUP_SIZES:
         yield ("quantize",), f"{bits} bits in groups of {group} do not exist: bits 1-6, 8 and groups 32, 64, 128"
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from harness.kinds.base import Notes
+from harness.kinds.ring import steps
 from harness.kinds.ring.observe import ranges
 from harness.kinds.ring.run import Driver, expected_ids
 from harness.subjects.protocol import Ring, RingSpec, Subject
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from harness.kinds.ring.schema import RingCase
+    from harness.kinds.ring.schema import RingCase, StepsCase
     from harness.kinds.ring.steps import Step
+    from harness.kinds.ring.track import Track
 
 # Of a long block, the first and the last queries tell enough.
 SHOWN_QUERIES = 4
@@ -24,9 +26,8 @@ SHOWN_QUERIES = 4
 
 def describe(case: RingCase) -> Iterator[str]:
     """Write the cache, the steps, and for every update which tokens each query must see."""
-    spec = case.given.spec()
-    yield f"cache: {_cache(spec)}"
-    teller = _Teller(case, _Silent(), Notes())
+    yield f"cache: {told_cache(case.given.spec())}"
+    teller = Teller(case, Silent(), Notes())
     teller.run()
     yield from teller.lines
     yield f"checked: {', '.join(case.check)}{' where a step `check` says so' if teller.only_listed else ''}"
@@ -34,7 +35,8 @@ def describe(case: RingCase) -> Iterator[str]:
         yield f"timed: {', '.join(case.time)}"
 
 
-def _cache(spec: RingSpec) -> str:
+def told_cache(spec: RingSpec) -> str:
+    """Write what kind of cache the case asks for."""
     storage = f"affine {spec.storage.bits} bits, groups of {spec.storage.group_size}" if spec.storage else "plain"
     words = [
         "no window" if spec.window is None else f"window {spec.window}",
@@ -45,18 +47,37 @@ def _cache(spec: RingSpec) -> str:
         storage,
     ]
     extra = [f"{spec.sinks} sinks"] * bool(spec.sinks) + ["chunked"] * spec.chunked
+    extra += [f"layout {spec.layout}"] * (spec.layout != "ring")
+    extra += [f"rows plain up to {', '.join(map(str, spec.crossing))} tokens"] * bool(spec.crossing)
     return ", ".join(words + extra)
 
 
-class _Teller(Driver):
+def told_loan(track: Track, windows: Sequence[int | None]) -> list[str]:
+    """Say which tokens each row lends to layers of these windows."""
+    lines = []
+    for row in range(track.rows):
+        for window in windows:
+            right = " or ".join(dict.fromkeys(ranges(answer) for answer in track.histories.lent(row, window)))
+            layer = "a layer without a window" if window is None else f"a layer of window {window}"
+            lines.append(f"  row {row} lends {right} to {layer}")
+    return lines
+
+
+class Teller(Driver):
     """Takes the steps on lists alone and writes down what a cache would have to show."""
 
-    def __init__(self, case: RingCase, subject: Subject, notes: Notes) -> None:
+    def __init__(self, case: StepsCase, subject: Subject, notes: Notes) -> None:
         self.lines: list[str] = []
         super().__init__(case, subject, notes)
 
     def take(self, step: Step, where: str, checks: tuple[str, ...]) -> None:
         self.lines.append(where)
+        if isinstance(step, steps.DonorStep):
+            self.lines += told_loan(self.track, [step.donor.window])
+            return
+        if isinstance(step, steps.PinStep):
+            self.lines += [f"  {name}: {value}" for name, value in step.pin.items()]
+            return
         if step.expect == "refused":
             self.lines.append("  a ring of this size can't do this exactly: it refuses, and nothing changes")
             return
@@ -75,8 +96,10 @@ class _Teller(Driver):
                     self.lines.append(f"  {label}... {len(told) - SHOWN_QUERIES} more queries ...")
 
 
-class _Silent(Subject):
+class Silent(Subject):
     """A subject that agrees to everything and shows nothing."""
+
+    capabilities: ClassVar[frozenset[str]] = frozenset({"crossing"})
 
     def ring(self, spec: RingSpec) -> Ring:
         return _SilentRing()
@@ -117,6 +140,9 @@ class _SilentRing(Ring):
         return self
 
     def copy(self) -> Ring:
+        return self
+
+    def quantize_rows(self, rows: Sequence[int], bits: int, group_size: int) -> Ring:
         return self
 
     def save_load(self) -> Ring:

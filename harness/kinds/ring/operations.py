@@ -91,18 +91,32 @@ def _extract(step: steps.ExtractStep, track: Track, **__: bool) -> Change:
     ring = track.ring.extract(row, limit)
     histories = replace(track.histories, rows=list(track.histories.rows))
     histories.extract(row, limit)
-    spec = replace(track.spec, rows=1)
-    return Change(
-        replace(
-            track, ring=ring, spec=spec, histories=histories, written=[track.written[row]], prefill=None, before=None
-        )
+    # A row that goes on alone is stored as it is, from now on: what was to become of it was the batch's affair.
+    solo = replace(
+        track,
+        ring=ring,
+        spec=replace(track.spec, rows=1, layout="ring", crossing=(), storage=track.storages[row]),
+        histories=histories,
+        written=[track.written[row]],
+        storages=[track.storages[row]],
+        crossings=[None],
+        prefill=None,
+        before=None,
     )
+    return Change(solo)
 
 
 def _quantize(step: steps.QuantizeStep, track: Track, **__: bool) -> Change:
     storage = AffineStorage(step.quantize.bits, step.quantize.group)
-    ring = track.ring.quantize(storage.bits, storage.group_size)
-    return Change(replace(track, ring=ring, spec=replace(track.spec, storage=storage)))
+    chosen = step.quantize.rows
+    if chosen is None:
+        ring = track.ring.quantize(storage.bits, storage.group_size)
+        return Change(
+            replace(track, ring=ring, spec=replace(track.spec, storage=storage), storages=[storage] * track.rows)
+        )
+    ring = track.ring.quantize_rows(chosen, storage.bits, storage.group_size)
+    storages = [storage if row in chosen else stored for row, stored in enumerate(track.storages)]
+    return Change(replace(track, ring=ring, storages=storages))
 
 
 def _copy(_: steps.CopyStep, track: Track, **__: bool) -> Change:

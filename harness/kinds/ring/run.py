@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from harness.compare import Exact
 from harness.dtypes import numpy_dtype
 from harness.kinds.base import Notes, StopInstance
-from harness.kinds.ring import steps
+from harness.kinds.ring import arguments, lending, steps
 from harness.kinds.ring.checks import Expected, check_attention, check_stored, check_visible
+from harness.kinds.ring.looks import compare_earlier_arrays, compare_pins, compare_positions
 from harness.kinds.ring.observe import read_answer
 from harness.kinds.ring.operations import OPERATIONS
 from harness.kinds.ring.script import last_id, marker_group, row_stride
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from harness.kinds.ring.schema import RingCase
+    from harness.kinds.ring.schema import RingCase, StepsCase
     from harness.kinds.ring.steps import Step
-    from harness.subjects.protocol import Subject
+    from harness.subjects.protocol import Answer, Pinned, Subject
 
 LOOKS_AT_UPDATES = frozenset({"visible", "stored", "attention"})
 
@@ -39,8 +39,10 @@ def run(case: RingCase, subject: Subject, notes: Notes) -> None:
 class Driver:
     """One run: the subject's ring on one side, lists of ids on the other."""
 
-    def __init__(self, case: RingCase, subject: Subject, notes: Notes) -> None:
+    def __init__(self, case: StepsCase, subject: Subject, notes: Notes) -> None:
         """Make the data, and open the cache unless the first step builds it."""
+        if case.given.crossing and "crossing" not in subject.capabilities:
+            raise Unsupported("rows that become affine one by one")
         self.case, self.notes = case, notes
         self.spec = case.given.spec()
         self.group = marker_group(case)
@@ -79,15 +81,37 @@ class Driver:
 
     def _checks(self, index: int) -> tuple[str, ...]:
         if not self.only_listed:
-            return tuple(self.case.check)
+            return self.case.checks
         following = self.case.steps[index + 1] if index + 1 < len(self.case.steps) else None
-        return tuple(following.check or self.case.check) if isinstance(following, steps.CheckStep) else ()
+        return tuple(following.check or self.case.checks) if isinstance(following, steps.CheckStep) else ()
 
     def take(self, step: Step, where: str, checks: tuple[str, ...]) -> None:
         """Do one step and look at what it showed."""
         match step:
             case steps.CheckStep():
                 return
+            case steps.PinStep():
+                # What holds for one implementation is not asked of others.
+                if self.bench.subject.name == self.case.pins:
+                    compare_pins(step.pin, self.pinned(where), where, self.notes)
+            case steps.DonorStep():
+                loan = lending.take(self.track, where, decoded=step.donor.decoded)
+                lending.look(loan, step.donor.window, 1, self.group, checks, self.notes)
+            case steps.MergeStep():
+                self._track = self._build(step.merge.rows, where, self._track)
+            case steps.ExtendStep():
+                self._extend(step.extend.rows, where)
+            case _ if not self._update_by(step, where, checks):
+                self._operate(step, where)
+        self.track.cross()
+        if not self.notes.findings:
+            self.look_at_positions(where, checks)
+            if "untouched" in checks and not self.notes.findings:
+                compare_earlier_arrays(self.track.ring, where, self.notes)
+
+    def _update_by(self, step: Step, where: str, checks: tuple[str, ...]) -> bool:
+        """Take a step that writes tokens; returns whether it is one."""
+        match step:
             case steps.AppendStep():
                 self.append(step.append, where, checks)
             case steps.DecodeStep():
@@ -96,15 +120,9 @@ class Driver:
                 self.chunk(step.chunk, where, checks)
             case steps.PrefillStep():
                 self._prefill(step.prefill, where, checks)
-            case steps.MergeStep():
-                self._track = self._build(step.merge.rows, where, self._track)
-            case steps.ExtendStep():
-                self._extend(step.extend.rows, where)
             case _:
-                self._operate(step, where)
-        if not self.notes.findings:
-            self.look_at_positions(where, checks)
-            self._look_at_earlier_arrays(where, checks)
+                return False
+        return True
 
     def _operate(self, step: Step, where: str) -> None:
         operation = OPERATIONS.get(type(step))
@@ -131,13 +149,13 @@ class Driver:
             if self.notes.findings:
                 return
 
-    def _prefill(self, arguments: steps.PrefillArguments, where: str, checks: tuple[str, ...]) -> None:
-        prepare = steps.PrepareStep(prepare=steps.PrepareArguments(lengths=arguments.lengths, left=arguments.left))
+    def _prefill(self, asked: arguments.PrefillArguments, where: str, checks: tuple[str, ...]) -> None:
+        prepare = steps.PrepareStep(prepare=arguments.PrepareArguments(lengths=asked.lengths, left=asked.left))
         self._operate(prepare, f"{where}, prepare")
         prefill = self.track.prefill
         width = prefill.columns.shape[1] if prefill is not None else 0
         done = 0
-        for size in arguments.chunks or [width]:
+        for size in asked.chunks or [width]:
             self.chunk(size, f"{where}, columns {done}..{done + size - 1}", checks)
             done += size
             if self.notes.findings:
@@ -166,23 +184,32 @@ class Driver:
         except Refused as refusal:
             raise Unsupported(f"{where}: refuses: {refusal}") from None
         track.wrote(ids)
-        if not LOOKS_AT_UPDATES & set(checks):
-            return
-        view = read_answer(answer, track.spec, self.group, ids.shape[1], where, self.notes)
-        expected = expected_ids(track, ids, before)
-        alone = self.bench.stored_alone(track.spec)
+        if LOOKS_AT_UPDATES & set(checks):
+            self._look(answer, expected_ids(track, ids, before), ids, where, checks)
+        # A row crosses after the update: what that returned was stored as before.
+        track.cross()
+
+    def _look(
+        self, answer: Answer, expected: Expected, ids: NDArray[np.int64], where: str, checks: Sequence[str]
+    ) -> None:
+        track = self.track
+        view = read_answer(answer, track.spec, track.storages, self.group, ids.shape[1], where, self.notes)
         # A query that sees the wrong tokens has the wrong output, too: one finding a cause.
         good = check_visible(view, expected, ids, where, self.notes) if "visible" in checks else True
         if good and "stored" in checks:
-            good = check_stored(view, alone, where, self.notes)
+            good = check_stored(view, track.alones(), where, self.notes)
         if good and "attention" in checks:
-            check_attention(view, expected, ids, self.bench.tokens, alone, track.spec, where, self.notes)
+            check_attention(view, expected, ids, self.bench.tokens, track.alones(), track.spec, where, self.notes)
 
     def _build(self, rows: Sequence[Sequence[Step]], where: str, first: Track | None = None) -> Track:
         """Make solo caches by their own steps and merge them; a refusal of the merge is one of the whole case."""
         solos = [] if first is None else [first]
+        crossing = self.case.given.crossing or []
         for number, own in enumerate(rows):
-            outer, self._track = self._track, Track.open(self.bench, replace(self.spec, rows=1))
+            spec = replace(
+                self.spec, rows=1, crossing=tuple(crossing[number % len(crossing) :][:1]) if crossing else ()
+            )
+            outer, self._track = self._track, Track.open(self.bench, spec)
             for step in own:
                 self.take(step, f"{where}, row {number}, {step.text()}", ())
             solos.append(self.track)
@@ -210,7 +237,7 @@ class Driver:
             return
         if self.track.prefill is None:
             after = f"one token after {where} was refused"
-            checks = tuple(check for check in self.case.check if check in ("visible", "positions")) or ("visible",)
+            checks = tuple(check for check in self.case.checks if check in ("visible", "positions")) or ("visible",)
             try:
                 self.append(1, after, checks)
                 self.look_at_positions(after, checks)
@@ -220,32 +247,15 @@ class Driver:
             raise Unsupported(f"{where}: refuses: {refusal}")
         self._stop_if_found()
 
+    def pinned(self, where: str) -> dict[str, Pinned]:
+        """Return what the subject tells of itself at this point."""
+        with subject_call(f"pins after {where}"):
+            return self.track.ring.pinned()
+
     def look_at_positions(self, where: str, checks: Sequence[str]) -> None:
         """Compare offsets; not while a padded prefill is open, when some count padding and some don't."""
-        if "positions" not in checks or self.notes.findings or self.track.prefill is not None:
-            return
-        with subject_call(f"offsets after {where}"):
-            told = {"offsets": self.track.ring.offsets(), "rope offsets": self.track.ring.rope_offsets()}
-        wanted = self.track.histories.lengths()
-        for name, offsets in told.items():
-            if offsets is not None:
-                self.notes.compared()
-                if list(offsets) != wanted:
-                    self.notes.found("positions", where, f"{name} {wanted}", f"{name} {list(offsets)}")
-
-    def _look_at_earlier_arrays(self, where: str, checks: Sequence[str]) -> None:
-        """Compare every array that crossed the border so far with what it held then."""
-        if "untouched" not in checks or self.notes.findings:
-            return
-        with subject_call(f"looking at earlier arrays after {where}"):
-            handed_out = self.track.ring.handed_out()
-        for item in handed_out or ():
-            self.notes.compared()
-            wrong = Exact().check(item.then, item.now)
-            if wrong is not None:
-                place = f"{where}: {item.label}, element {wrong.where}"
-                self.notes.found("untouched", place, wrong.expected, wrong.actual, wrong.note)
-                return
+        if "positions" in checks and not self.notes.findings and self.track.prefill is None:
+            compare_positions(self.track, where, self.notes)
 
     def _add_remarks(self) -> None:
         """Put what the subject said and claimed beside the evidence."""

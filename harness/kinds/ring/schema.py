@@ -8,8 +8,9 @@ from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from harness.case.model import CaseModel, Count, Dtype, Positive, Strict
+from harness.kinds.ring.arguments import PerRow
 from harness.kinds.ring.steps import AnyStep, Check
-from harness.subjects.protocol import AffineStorage, RingSpec
+from harness.subjects.protocol import AffineStorage, Layout, RingSpec
 
 Timed = Literal["append", "decode", "attention"]
 
@@ -25,6 +26,16 @@ class RingGiven(Strict):
     value_dim: Positive | None = Field(default=None, description="default: head_dim")
     dtype: Dtype = "float32"
     storage: Annotated[str, Field(pattern=r"^(plain|affine[1-8]x\d+)$")] = "plain"
+    layout: Layout = Field(
+        default="ring",
+        description="how rows are stored, where a subject has several ways; aligned: every row in planes of its own, "
+        "all in common columns; affine: rows packed, masks always arrays; speculative-affine: packed, and masks as "
+        "short as can be",
+    )
+    crossing: PerRow | None = Field(
+        default=None,
+        description="tokens at which a plain row becomes affine, as `storage` says; one number a row, repeated",
+    )
     sinks: Count = Field(default=0, description="tokens kept at the front for good")
     chunked: bool = Field(
         default=False, description="keep the newest `window` tokens before an update, then show those"
@@ -67,15 +78,34 @@ class RingGiven(Strict):
             storage=self.affine(),
             sinks=self.sinks,
             chunked=self.chunked,
+            layout=self.layout,
+            crossing=tuple(self.crossing[row % len(self.crossing)] for row in range(self.rows))
+            if self.crossing
+            else (),
         )
 
 
-class RingCase(CaseModel):
+class StepsCase(CaseModel):
+    """A cache and the steps that happen to it: what kinds that look at caches have in common."""
+
+    given: RingGiven
+    steps: Annotated[list[AnyStep], Field(min_length=1)]
+    pins: Literal["reference"] | None = Field(default=None, description="whose layout and policy `pin` steps state")
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """What is compared at every check point."""
+        raise NotImplementedError
+
+
+class RingCase(StepsCase):
     """One behavior of a KV cache."""
 
     kind: Literal["ring"]
-    given: RingGiven
-    steps: Annotated[list[AnyStep], Field(min_length=1)]
     check: Annotated[list[Check], Field(min_length=1)]
     time: list[Timed] = Field(default_factory=list)
-    pins: Literal["reference"] | None = None
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """What is compared after every step, or where a step `check` says so."""
+        return tuple(self.check)

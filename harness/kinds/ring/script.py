@@ -9,7 +9,7 @@ from harness.kinds.ring import steps
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from harness.kinds.ring.schema import RingCase
+    from harness.kinds.ring.schema import StepsCase
     from harness.kinds.ring.steps import Step
 
 
@@ -51,23 +51,23 @@ def tokens_written(path: Sequence[Step]) -> int:
     return total
 
 
-def row_stride(case: RingCase) -> int:
+def row_stride(case: StepsCase) -> int:
     """Return the distance between two rows' ids: row r writes r * stride + 1, + 2, ..., and never reaches the next."""
     return -(-(tokens_written(case.steps) + 3) // 100) * 100
 
 
-def most_rows(case: RingCase) -> int:
+def most_rows(case: StepsCase) -> int:
     """Return how many rows are ever numbered."""
     built = sum(len(built_rows(step)) for step in case.steps)
     return built + (0 if isinstance(case.steps[0], steps.MergeStep) else case.given.rows)
 
 
-def last_id(case: RingCase) -> int:
+def last_id(case: StepsCase) -> int:
     """Return the largest id that the case can write."""
     return (most_rows(case) - 1) * row_stride(case) + tokens_written(case.steps) + 2
 
 
-def marker_group(case: RingCase) -> int | None:
+def marker_group(case: StepsCase) -> int | None:
     """Return the largest group size of any storage in the case, None when all is plain."""
     storage = case.given.affine()
     groups = [step.quantize.group for step in every_step(case.steps) if isinstance(step, steps.QuantizeStep)]

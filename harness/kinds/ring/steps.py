@@ -4,47 +4,25 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
-from harness.case.model import Count, Positive, Strict
+from harness.case.model import Strict
 from harness.case.problem import nearest
+from harness.kinds.ring.arguments import (
+    Arguments,
+    DonorArguments,
+    ExtractArguments,
+    FilterArguments,
+    PinnedValue,
+    PrefillArguments,
+    PrepareArguments,
+    QuantizeArguments,
+    RollbackArguments,
+    Tokens,
+)
 
 Check = Literal["visible", "stored", "attention", "positions", "untouched"]
-
-_COUNTS_SCHEMA = {
-    "anyOf": [{"type": "array", "items": {"type": ["integer", "string"]}}, {"type": "string"}],
-    "description": "one number a row; a shorter list is repeated",
-}
-Counts = Annotated[list[Count], Field(min_length=1), WithJsonSchema(_COUNTS_SCHEMA)]
-
-
-def _one_or_list(value: Any) -> Any:
-    return value if isinstance(value, list) else [value]
-
-
-PerRow = Annotated[Counts, BeforeValidator(_one_or_list)]
-
-
-class TokensArgument(Strict):
-    """`{tokens: n}`, the long way to write `n`."""
-
-    tokens: Positive
-
-
-def _tokens(value: Any) -> Any:
-    return value["tokens"] if isinstance(value, dict) and set(value) == {"tokens"} else value
-
-
-Tokens = Annotated[Positive, BeforeValidator(_tokens)]
-
-
-class Arguments(Strict):
-    """Arguments of a step that has more than one."""
-
-    def arguments(self) -> dict[str, Any]:
-        """Return those that are set."""
-        return {key: value for key, value in self.model_dump().items() if value is not None}
 
 
 class Step(Strict):
@@ -74,26 +52,11 @@ class DecodeStep(Step):
     decode: Tokens
 
 
-class PrefillArguments(Arguments):
-    """A padded prefill: real tokens and left padding of each row, and how the width is cut into chunks."""
-
-    lengths: Counts
-    left: Counts | None = None
-    chunks: Counts | None = None
-
-
 class PrefillStep(Step):
     """Prepare, all chunks, finalize."""
 
     operation = "prefill"
     prefill: PrefillArguments
-
-
-class PrepareArguments(Arguments):
-    """Real tokens and left padding of each row."""
-
-    lengths: Counts
-    left: Counts | None = None
 
 
 class PrepareStep(Step):
@@ -131,12 +94,6 @@ class CommitStep(Step):
     commit: None = None
 
 
-class RollbackArguments(Arguments):
-    """How many of the round's tokens each row keeps."""
-
-    keep: PerRow
-
-
 class RollbackStep(Step):
     """Keep the first tokens of the round in each row, drop the rest."""
 
@@ -151,12 +108,6 @@ class TrimStep(Step):
     trim: Tokens
 
 
-class FilterArguments(Arguments):
-    """Rows to keep, in their new order."""
-
-    rows: Counts
-
-
 class FilterStep(Step):
     """Keep these rows in this order."""
 
@@ -164,25 +115,11 @@ class FilterStep(Step):
     filter: FilterArguments
 
 
-class ExtractArguments(Arguments):
-    """One row, and how many of its newest tokens come along at most."""
-
-    row: Count
-    limit: Positive | None = None
-
-
 class ExtractStep(Step):
     """Go on with one row alone."""
 
     operation = "extract"
     extract: ExtractArguments
-
-
-class QuantizeArguments(Arguments):
-    """Affine storage."""
-
-    bits: Positive
-    group: Positive
 
 
 class QuantizeStep(Step):
@@ -210,17 +147,22 @@ class SaveLoadStep(Step):
     save_load: None = Field(default=None, alias="save-load")
 
 
-class DonorArguments(Arguments):
-    """The window of the layer that borrows."""
-
-    window: Positive | None = None
-
-
 class DonorStep(Step):
-    """Look at what the ring lends."""
+    """Look at what the ring lends to a layer that has only queries."""
 
     operation = "donor"
     donor: DonorArguments
+
+
+class PinStep(Step):
+    """State layout and policy of the reference at this point, which are neither right nor wrong for others."""
+
+    operation = "pin"
+    pin: Annotated[dict[str, PinnedValue], Field(min_length=1)]
+
+    def text(self) -> str:
+        """Write the step as the case file does."""
+        return f"pin {', '.join(self.pin)}"
 
 
 class CheckStep(Step):
@@ -319,12 +261,13 @@ AnyStep = Annotated[
     | Annotated[CopyStep, Tag("copy")]
     | Annotated[SaveLoadStep, Tag("save-load")]
     | Annotated[DonorStep, Tag("donor")]
+    | Annotated[PinStep, Tag("pin")]
     | Annotated[CheckStep, Tag("check")],
     Discriminator(_operation),
     BeforeValidator(_normal),
 ]
 OPERATIONS = (
     "append", "decode", "prefill", "prepare", "chunk", "finalize", "begin", "commit", "rollback", "trim", "merge",
-    "extend", "filter", "extract", "quantize", "copy", "save-load", "donor", "check",
+    "extend", "filter", "extract", "quantize", "copy", "save-load", "donor", "pin", "check",
 )  # fmt: skip
 BARE = ("finalize", "commit", "save-load", "check")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.baseline import affine as naive_affine
-from harness.kinds.ring.observe import parts
+from harness.kinds.ring.observe import parts, pieces
 from harness.subjects.call import subject_call
 
 if TYPE_CHECKING:
@@ -50,6 +50,11 @@ class Alone:
             self.keys = _empty(len(tokens.keys), spec, spec.head_dim, tokens.keys.dtype)
             self.values = _empty(len(tokens.values), spec, spec.value_dim, tokens.values.dtype)
 
+    @property
+    def affine(self) -> bool:
+        """Whether tokens are stored as affine planes."""
+        return self._spec.storage is not None
+
     def need(self, ids: Iterable[int]) -> None:
         """Encode the ids that were not needed before, each in a fresh cache of one row."""
         storage = self._spec.storage
@@ -62,7 +67,7 @@ class Alone:
                 keys, values, _ = self._tokens.block(np.array([[token]]))
                 answer = ring.append(keys, values, None)
             for plane, arrays in ((self.keys, answer.keys), (self.values, answer.values)):
-                for table, part in zip(plane.stored, parts(arrays), strict=True):
+                for table, part in zip(plane.stored, parts(pieces(arrays)[0]), strict=True):
                     table[token] = part[0, :, -1]
         if new:
             self._known.update(new)

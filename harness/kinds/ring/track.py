@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from harness.kinds.ring.tokens import Tokens
-    from harness.subjects.protocol import Ring, RingSpec, Subject
+    from harness.subjects.protocol import AffineStorage, Ring, RingSpec, Subject
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Bench:
     tokens: Tokens
     stride: int
     rows_numbered: int = 0
-    alone: dict[str, Alone] = field(default_factory=dict)
+    alone: dict[AffineStorage | None, Alone] = field(default_factory=dict)
 
     def number_rows(self, count: int) -> list[int]:
         """Return the ids before the first one of `count` new rows."""
@@ -51,23 +51,29 @@ class Bench:
         self.rows_numbered += count
         return [row * self.stride for row in range(first, first + count)]
 
-    def stored_alone(self, spec: RingSpec) -> Alone:
-        """Return the yardstick for the storage of `spec`."""
-        key = str(spec.storage)
-        if key not in self.alone:
-            self.alone[key] = Alone(self.subject, replace(spec, rows=1), self.tokens)
-        return self.alone[key]
+    def stored_alone(self, spec: RingSpec, storage: AffineStorage | None) -> Alone:
+        """Return the yardstick for tokens of a cache like `spec` that are stored as `storage` says."""
+        if storage not in self.alone:
+            solo = replace(spec, rows=1, storage=storage, layout="ring", crossing=())
+            self.alone[storage] = Alone(self.subject, solo, self.tokens)
+        return self.alone[storage]
 
 
 @dataclass
 class Track:
-    """One cache and its histories. `written[b]` is the last id that row b was given."""
+    """One cache and its histories.
+
+    `written[b]` is the last id that row b was given, `storages[b]` how the row is stored by now, and `crossings[b]` the
+    number of tokens at which it becomes affine (None: it does not).
+    """
 
     bench: Bench
     spec: RingSpec
     ring: Ring
     histories: Histories
     written: list[int]
+    storages: list[AffineStorage | None]
+    crossings: list[int | None]
     prefill: Prefill | None = None
     before: list[int] | None = None
 
@@ -77,7 +83,11 @@ class Track:
         with subject_call("opening the cache"):
             ring = bench.subject.ring(spec)
         histories = Histories(spec.window, spec.sinks, [Row() for _ in range(spec.rows)], spec.chunked)
-        return cls(bench, spec, ring, histories, bench.number_rows(spec.rows))
+        crossings: list[int | None] = list(spec.crossing) or [None] * spec.rows
+        storages = [None if spec.crossing else spec.storage] * spec.rows
+        track = cls(bench, spec, ring, histories, bench.number_rows(spec.rows), storages, crossings)
+        track.cross()
+        return track
 
     @classmethod
     def joined(cls, ring: Ring, tracks: Sequence[Track]) -> Track:
@@ -86,12 +96,27 @@ class Track:
         rows = [row for track in tracks for row in track.histories.rows]
         histories = replace(first.histories, rows=rows)
         written = [last for track in tracks for last in track.written]
-        return cls(first.bench, replace(first.spec, rows=len(rows)), ring, histories, written)
+        storages = [storage for track in tracks for storage in track.storages]
+        crossings = [tokens for track in tracks for tokens in track.crossings]
+        spec = replace(first.spec, rows=len(rows))
+        return cls(first.bench, spec, ring, histories, written, storages, crossings)
 
     @property
     def rows(self) -> int:
         """How many rows there are."""
         return len(self.histories.rows)
+
+    def cross(self) -> None:
+        """Note which rows are affine by now. In an open round nothing is settled, so none becomes affine in it."""
+        if self.before is not None:
+            return
+        for row, (tokens, length) in enumerate(zip(self.crossings, self.histories.lengths(), strict=True)):
+            if tokens is not None and length >= tokens:
+                self.storages[row], self.crossings[row] = self.spec.storage, None
+
+    def alones(self) -> list[Alone]:
+        """Return the yardstick of each row."""
+        return [self.bench.stored_alone(self.spec, storage) for storage in self.storages]
 
     def new_ids(self, count: int) -> NDArray[np.int64]:
         """Return the next ids of every row [rows, count]."""
@@ -117,6 +142,8 @@ class Track:
         """Filter everything that is kept a row."""
         self.histories.filter(rows)
         self.written = [self.written[row] for row in rows]
+        self.storages = [self.storages[row] for row in rows]
+        self.crossings = [self.crossings[row] for row in rows]
         if self.before is not None:
             self.before = [self.before[row] for row in rows]
         if self.prefill is not None:
@@ -129,6 +156,8 @@ class Track:
             self,
             histories=deepcopy(self.histories),
             written=list(self.written),
+            storages=list(self.storages),
+            crossings=list(self.crossings),
             prefill=deepcopy(self.prefill),
             before=None if self.before is None else list(self.before),
         )

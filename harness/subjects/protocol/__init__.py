@@ -5,11 +5,17 @@ answer. Every method has a default that says "unsupported", so that a subject of
 """
 
 from harness.subjects.protocol.affine import Affine
-from harness.subjects.protocol.arrays import AffineArrays, AffineStorage, Arrays, PlainArrays
-from harness.subjects.protocol.attention import Attention
+from harness.subjects.protocol.arrays import AffineArrays, AffineStorage, Arrays, PlainArrays, RowsApart
+from harness.subjects.protocol.attention import Attention, AttentionInput
 from harness.subjects.protocol.outcomes import Refused, Unsupported
-from harness.subjects.protocol.recurrent import Recurrent, RecurrentSpec
-from harness.subjects.protocol.ring import Answer, Block, HandedOut, Ring, RingSpec
+from harness.subjects.protocol.recurrent import (
+    Recurrent,
+    RecurrentAnswer,
+    RecurrentBlock,
+    RecurrentSpec,
+    RecurrentWeights,
+)
+from harness.subjects.protocol.ring import Answer, Block, Donor, HandedOut, Layout, Pinned, Ring, RingSpec
 from harness.subjects.protocol.subject import Subject
 from harness.subjects.protocol.trellis import Trellis, TrellisSpec
 
@@ -20,14 +26,22 @@ __all__ = [
     "Answer",
     "Arrays",
     "Attention",
+    "AttentionInput",
     "Block",
+    "Donor",
     "HandedOut",
+    "Layout",
+    "Pinned",
     "PlainArrays",
     "Recurrent",
+    "RecurrentAnswer",
+    "RecurrentBlock",
     "RecurrentSpec",
+    "RecurrentWeights",
     "Refused",
     "Ring",
     "RingSpec",
+    "RowsApart",
     "Subject",
     "Trellis",
     "TrellisSpec",

@@ -31,7 +31,14 @@ class AffineArrays:
     bits: int
 
 
-Arrays = PlainArrays | AffineArrays
+@dataclass(frozen=True)
+class RowsApart:
+    """Keys or values of a batch whose rows are not all stored alike: each part holds the next rows of the batch."""
+
+    parts: tuple[PlainArrays | AffineArrays, ...]
+
+
+Arrays = PlainArrays | AffineArrays | RowsApart
 
 
 @dataclass(frozen=True)

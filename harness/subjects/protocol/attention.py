@@ -2,6 +2,51 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from harness.subjects.protocol.outcomes import Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from harness.subjects.protocol.arrays import AffineArrays, PlainArrays
+
+
+@dataclass(frozen=True)
+class AttentionInput:
+    """What attention is computed of: softmax(scale * queries @ keys.T, masked, with sinks) @ values.
+
+    `queries` [rows, query_heads, queries, head_dim]; `keys` and `values` [rows, kv_heads, columns, head_dim or
+    value_dim], both plain or both affine. Query heads are a multiple of kv heads; query head h reads kv head
+    h // (query_heads / kv_heads).
+
+    `mask` None: a query sees every column. `"causal"`: the last query sees every column, the one before it all but the
+    last, and so on. Boolean [rows or 1, 1, queries or 1, columns]: True where a query sees a column. In the dtype of
+    the queries, same shape: added to the scores, 0 where a query sees a column and -inf where not.
+
+    `sinks` [query_heads], in the dtype of the queries: a logit per head that takes part in the softmax, is not scaled,
+    and brings no value. A query that sees nothing gets zeros with sinks, and any finite numbers without.
+    """
+
+    queries: NDArray[np.generic]
+    keys: PlainArrays | AffineArrays
+    values: PlainArrays | AffineArrays
+    scale: float
+    mask: Literal["causal"] | NDArray[np.generic] | None = None
+    sinks: NDArray[np.generic] | None = None
+
 
 class Attention:
     """Attention under test (kind `attention`)."""
+
+    def attend(self, given: AttentionInput) -> NDArray[np.generic]:
+        """Return [rows, query_heads, queries, value_dim] in the dtype of the queries."""
+        raise Unsupported("attention")
+
+    def timed(self, given: AttentionInput) -> Callable[[int], None]:
+        """Return a function of a call number that does it once, evaluated, on arrays that are on the device."""
+        raise Unsupported("timing of attention")

@@ -32,11 +32,20 @@ class Answer:
     output: NDArray[np.generic] | None
 
 
+Layout = Literal["ring", "aligned", "affine", "speculative-affine"]
+
+# What a case may pin of the reference's layout and policy, by name.
+Pinned = int | float | bool | str | list[int]
+
+
 @dataclass(frozen=True)
 class RingSpec:
     """The cache that a case asks for. `window` None: a full cache. `storage` None: plain.
 
     `chunked`: the cache keeps the newest `window` tokens before an update, and then shows those and the update's.
+    `layout`: how rows are stored, where a subject has several ways (`ring`: its usual one). `crossing`, one number a
+    row: it is plain until it has that many tokens, then as `storage` says; tokens of an open round do not count, nor
+    does padding. Empty: rows are stored as `storage` says from the beginning.
     """
 
     window: int | None
@@ -49,6 +58,8 @@ class RingSpec:
     storage: AffineStorage | None
     sinks: int
     chunked: bool = False
+    layout: Layout = "ring"
+    crossing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,6 +69,25 @@ class HandedOut:
     label: str
     then: NDArray[np.generic]
     now: NDArray[np.generic]
+
+
+class Donor:
+    """Keys and values that a cache lent at some moment. What happens to the cache later must not change them."""
+
+    def look(self, window: int | None, queries: NDArray[np.generic] | None) -> Answer:
+        """Show what a layer of this window sees (None: everything lent), without storing anything.
+
+        `queries` [rows, query_heads, tokens, head_dim]; None: no output is asked for, the mask is that of one token.
+        """
+        raise Unsupported("looking at a donor")
+
+    def offsets(self) -> list[int] | None:
+        """Positions of the next token of each row when the cache lent them, or None where the subject doesn't tell."""
+        return None
+
+    def pinned(self) -> dict[str, Pinned]:
+        """Return what a case may pin of the loan."""
+        raise Unsupported("pins")
 
 
 class Ring:
@@ -128,9 +158,17 @@ class Ring:
         """Write the cache to a file by the subject's own means and return what is read back."""
         raise Unsupported("save and load")
 
-    def donor(self, window: int | None) -> Answer:
-        """Show what the cache lends to a layer that has only queries."""
+    def quantize_rows(self, rows: Sequence[int], bits: int, group_size: int) -> Ring:
+        """Return the cache with affine storage for these rows alone."""
+        raise Unsupported("quantize of single rows")
+
+    def donor(self, *, decoded: bool) -> Donor:
+        """Return what the cache lends to layers that have only queries; `decoded`: as plain arrays in any case."""
         raise Unsupported("donor")
+
+    def pinned(self) -> dict[str, Pinned]:
+        """Return what a case may pin: layout and policy, right or wrong for this subject alone."""
+        raise Unsupported("pins")
 
     def offsets(self) -> list[int] | None:
         """Positions advanced per row, or None where the subject does not tell."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from harness.subjects.protocol import Subject
 
 if TYPE_CHECKING:
-    from harness.subjects.protocol import Affine, Ring, RingSpec, Trellis
+    from harness.subjects.protocol import Affine, Attention, Recurrent, RecurrentSpec, Ring, RingSpec, Trellis
 
 
 class Reference(Subject):
@@ -15,6 +15,7 @@ class Reference(Subject):
 
     name: ClassVar[str] = "reference"
     package: ClassVar[str | None] = "metal-assay"
+    capabilities: ClassVar[frozenset[str]] = frozenset({"crossing", "save-load"})
 
     def ring(self, spec: RingSpec) -> Ring:
         """Return a solo ring; a full cache is a ring whose window is never reached."""
@@ -27,6 +28,18 @@ class Reference(Subject):
         from harness.subjects.reference.affine import ReferenceAffine
 
         return ReferenceAffine()
+
+    def attention(self) -> Attention:
+        """Return attention over plain arrays and affine planes."""
+        from harness.subjects.reference.attention import ReferenceAttention
+
+        return ReferenceAttention()
+
+    def recurrent(self, spec: RecurrentSpec) -> Recurrent:
+        """Return an empty recurrent cache with its layer."""
+        from harness.subjects.reference.recurrent import open_recurrent
+
+        return open_recurrent(spec)
 
     def trellis(self) -> Trellis:
         """Return trellis codes by plain MLX operations."""

@@ -1,27 +1,50 @@
 """The rings of `impl` behind the protocol of kind `ring`: solo rings for one request, batched ones for several.
 
-A round on a batched ring is `rollback_rotating_ring` from the offsets at its beginning, or the speculative ring's own
-where storage is plain. A solo ring has no rounds; there a rollback is a trim of what was not kept.
+Other ways to store the rows of a batch are in `groups`. A round on a batched ring is `rollback_rotating_ring` from the
+offsets at its beginning, or the speculative ring's own where storage is plain. A solo ring has no rounds; there a
+rollback is a trim of what was not kept.
 """
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.subjects.mlx_ring import MlxRing
-from harness.subjects.protocol import AffineStorage, Ring, Unsupported
-from impl.attention import attend
+import mlx.core as mx
+
+from harness.subjects.arrays import to_mlx, to_numpy
+from harness.subjects.mlx_ring import Apart, MlxRing, flat
+from harness.subjects.protocol import (
+    AffineArrays,
+    AffineStorage,
+    Answer,
+    Donor,
+    PlainArrays,
+    Ring,
+    RowsApart,
+    Unsupported,
+)
+from impl.affine import AffinePlanes
+from impl.attention import AttentionView, attend
 from impl.rings.batched import BatchedRotatingQuantCache
+from impl.rings.donor import capture_rotating_donor_attention
 from impl.rings.position import UNBOUNDED
 from impl.rings.solo import RotatingKVCache, RotatingQuantizedKVCache
 from impl.rings.speculative import SpeculativeRotatingKVCache
 from impl.rings.transaction import rollback_rotating_ring
+from impl.saving import load_cache, save_cache
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from harness.subjects.protocol import RingSpec
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from harness.subjects.protocol import Block, Pinned, RingSpec
+    from impl.attention import Tensor
+    from impl.rings.donor import DonorAttention
 
 
 def open_ring(spec: RingSpec) -> Ring:
@@ -31,6 +54,10 @@ def open_ring(spec: RingSpec) -> Ring:
     if spec.chunked:
         raise Unsupported("there is no chunked cache here")
     size = UNBOUNDED if spec.window is None else spec.window
+    if spec.crossing or (spec.layout != "ring" and spec.rows > 1):
+        from harness.subjects.reference.groups import open_group
+
+        return open_group(spec, size)
     cache: Any
     if spec.rows == 1:
         if spec.storage is None:
@@ -49,7 +76,7 @@ class ReferenceRing(MlxRing):
 
     def __init__(self, cache: Any, spec: RingSpec, before: list[int] | None = None) -> None:
         """Wrap a ring; `before`: where its rows stood when an open round began."""
-        super().__init__(cache, spec, lambda ring, tokens: ring.make_mask(tokens, spec.window), attend)
+        super().__init__(cache, spec, lambda ring, tokens: ring.make_mask(tokens, spec.window), _attend)
         self._before = before
 
     def _wrapped(self, cache: Any, before: list[int] | None = None, **changes: Any) -> Ring:
@@ -102,6 +129,11 @@ class ReferenceRing(MlxRing):
     def merge(self, others: Sequence[Ring]) -> Ring:
         """Make one batch of solo rings."""
         caches = [other.cache for other in others if isinstance(other, ReferenceRing)]
+        spec = replace(self.spec, rows=len(others))
+        if spec.layout != "ring" or spec.crossing:
+            from harness.subjects.reference.groups import merge_into_group
+
+            return merge_into_group(spec, self.cache.max_size, caches)
         batch: Any
         if self.spec.storage is None:
             batch = SpeculativeRotatingKVCache(self.cache.max_size)
@@ -139,3 +171,98 @@ class ReferenceRing(MlxRing):
     def copy(self) -> Ring:
         """Return a copy."""
         return self._wrapped(self.cache.copy(), self._before)
+
+    def save_load(self) -> Ring:
+        """Write the cache to a file and read it; a round that the cache itself knows nothing of stays open here."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "cache.safetensors"
+            save_cache(path, self.cache)
+            return self._wrapped(load_cache(path, type(self.cache)), self._before)
+
+    def donor(self, *, decoded: bool) -> Donor:
+        """Lend the columns."""
+        lent = self._capture()
+        return ReferenceDonor(lent.decoded() if decoded else lent, self.spec.head_dim**-0.5)
+
+    def timed(self, operation: str, blocks: Sequence[Block]) -> Callable[[int], None]:
+        """Return lending, attention over what is lent, or what every ring offers."""
+        if operation not in ("lend", "attend"):
+            return super().timed(operation, blocks)
+        lent = self._capture()
+        queries = [to_mlx(block.queries) for block in blocks]
+        mx.eval(queries, [flat(part) for pair in lent.view.parts for part in pair])
+        scale = self.spec.head_dim**-0.5
+
+        def lend(_call: int) -> None:
+            mx.eval([flat(part) for pair in self._capture().view.parts for part in pair])
+            mx.synchronize()
+
+        def attend_lent(call: int) -> None:
+            mx.eval(lent.attend(queries[call % len(queries)], scale, self.spec.window))
+            mx.synchronize()
+
+        return lend if operation == "lend" else attend_lent
+
+    def _capture(self) -> DonorAttention:
+        lend = getattr(self.cache, "capture_donor_attention", None)
+        lent: DonorAttention = capture_rotating_donor_attention(self.cache) if lend is None else lend()
+        return lent
+
+    def pinned(self) -> dict[str, Pinned]:
+        """Return layout and policy."""
+        cache, position = self.cache, self.cache.position
+        pins: dict[str, Pinned] = {
+            "bytes_per_token": cache.bytes_per_token(),
+            "columns": position.active_length,
+            "is_trimmable": cache.is_trimmable(),
+            "left_padding": list(position.left_pad),
+        }
+        if hasattr(cache, "projected_bytes"):
+            pins["projected_bytes"] = cache.projected_bytes(1000)
+        if hasattr(cache, "signature"):
+            pins["signature"] = cache.signature()
+        floors = getattr(cache, "minimum_reusable_offsets", None)
+        pins["minimum_reusable_offsets"] = list(floors) if floors is not None else [cache.minimum_reusable_offset]
+        return pins
+
+
+class ReferenceDonor(Donor):
+    """What a ring of `impl` lent."""
+
+    def __init__(self, lent: DonorAttention, scale: float) -> None:
+        """Wrap it."""
+        self._lent, self._scale = lent, scale
+
+    def look(self, window: int | None, queries: NDArray[np.generic] | None) -> Answer:
+        """Show the columns, the mask of this window, and the attention of the queries."""
+        mask = self._lent.mask(window)
+        keys, values = (tuple(to_arrays(part[side]) for part in self._lent.view.parts) for side in (0, 1))
+        output = None if queries is None else to_numpy(self._lent.attend(to_mlx(queries), self._scale, window))
+        return Answer(
+            keys[0] if len(keys) == 1 else RowsApart(keys),
+            values[0] if len(values) == 1 else RowsApart(values),
+            None if mask is None else to_numpy(mask),
+            output,
+        )
+
+    def offsets(self) -> list[int]:
+        """Return the position that each row goes on from."""
+        return list(self._lent.offsets)
+
+    def pinned(self) -> dict[str, Pinned]:
+        """Return the rectangle and the tokens of each row in it."""
+        return {"width": self._lent.width, "starts": list(self._lent.starts), "ends": list(self._lent.ends)}
+
+
+def to_arrays(tensor: Tensor) -> PlainArrays | AffineArrays:
+    """Return keys or values as NumPy arrays."""
+    if isinstance(tensor, AffinePlanes):
+        packed, scales, biases = (to_numpy(part) for part in tensor.parts)
+        return AffineArrays(packed, scales, biases, tensor.group_size, tensor.bits)
+    return PlainArrays(to_numpy(tensor))
+
+
+def _attend(queries: mx.array, keys: Any, values: Any, scale: float, mask: Any) -> mx.array:
+    if isinstance(keys, Apart):
+        return AttentionView(tuple(zip(keys.parts, values.parts, strict=True))).attend(queries, scale, mask)
+    return attend(queries, keys, values, scale, mask)

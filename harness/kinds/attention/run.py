@@ -1,0 +1,97 @@
+"""Running an attention case: softmax in float64 against the subject's output."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.attention_bound import Arithmetic, attention_limit
+from harness.baseline.attention import attend_head
+from harness.compare import Bound
+from harness.dtypes import numpy_dtype
+from harness.kinds.affine.border import Border
+from harness.kinds.attention.data import make_inputs
+from harness.kinds.attention.evidence import query_place, resembles, spread
+from harness.subjects.call import subject_call
+from harness.subjects.protocol import AffineArrays, PlainArrays
+from harness.subjects.protocol.attention import AttentionInput
+
+if TYPE_CHECKING:
+    from harness.kinds.attention.data import Inputs
+    from harness.kinds.attention.schema import AttentionCase, AttentionGiven
+    from harness.kinds.base import Notes
+    from harness.subjects.protocol import Subject
+
+
+class Answers:
+    """What must come out: `expected` and `limit` [rows, heads, queries, value_dim].
+
+    `comparable` [rows, heads, queries] is False for a query that sees nothing and has no sink: any finite number will
+    do.
+    """
+
+    def __init__(self, given: AttentionGiven, inputs: Inputs) -> None:
+        """Compute them head by head."""
+        self.expected = np.zeros(given.result_shape())
+        self.limit = np.zeros(given.result_shape())
+        sinks = inputs.shown.sinks
+        answered = np.any(inputs.sees, axis=-1, keepdims=True).swapaxes(1, 2) | (sinks is not None)
+        self.comparable = np.broadcast_to(answered, self.expected.shape[:3])
+        arithmetic = Arithmetic(given.dtype, affine=given.affine() is not None)
+        for row, head in np.ndindex(given.rows, given.heads):
+            attended = inputs.attended(row, head // given.share)
+            queries = inputs.shown.queries[row, head].astype(np.float64)
+            sink = None if sinks is None else float(sinks[head])
+            output, weights = attend_head(queries, attended.keys, attended.values, given.factor, inputs.sees[row], sink)
+            self.expected[row, head] = output
+            self.limit[row, head] = attention_limit(queries, attended, given.factor, weights, arithmetic, sink)
+
+
+def run(case: AttentionCase, subject: Subject, notes: Notes) -> None:
+    """Run every check of the case; see `Kind.run`."""
+    given = case.given
+    inputs = make_inputs(given)
+    border = Border(notes)
+    with subject_call("opening attention"):
+        attention = subject.attention()
+    lent = _lend(border, inputs.shown)
+    with subject_call("attend"):
+        shown = attention.attend(lent)
+    if "output" in case.check:
+        _check_output(given, inputs, shown, border)
+    if "untouched" in case.check:
+        border.check_untouched()
+
+
+def _lend(border: Border, shown: AttentionInput) -> AttentionInput:
+    def store(label: str, arrays: PlainArrays | AffineArrays) -> PlainArrays | AffineArrays:
+        if isinstance(arrays, AffineArrays):
+            return border.lend_planes(label, arrays)
+        return PlainArrays(border.lend(label, arrays.data))
+
+    return AttentionInput(
+        border.lend("queries", shown.queries),
+        store("keys", shown.keys),
+        store("values", shown.values),
+        shown.scale,
+        shown.mask if shown.mask is None or isinstance(shown.mask, str) else border.lend("mask", shown.mask),
+        None if shown.sinks is None else border.lend("sinks", shown.sinks),
+    )
+
+
+def _check_output(given: AttentionGiven, inputs: Inputs, shown: object, border: Border) -> None:
+    taken = border.take("what attend returned", shown, given.result_shape(), numpy_dtype(given.dtype))
+    actual = taken.astype(np.float64)
+    answers = Answers(given, inputs)
+    border.notes.compared()
+    # Any number will do where a query sees nothing: it is compared with itself, unless it is none.
+    free = ~answers.comparable[..., np.newaxis] & np.isfinite(actual)
+    expected = np.where(free, actual, answers.expected)
+    if wrong := Bound(answers.limit).check(expected, actual):
+        index = wrong.index
+        far = ~(np.abs(actual - expected) <= answers.limit)
+        words = [wrong.note, spread(far), resembles(index, actual, given, inputs)]
+        want = wrong.expected if answers.comparable[index[:3]] else "a finite number"
+        note = "; ".join(word for word in words if word)
+        border.notes.found("output", query_place(index, given, inputs), want, wrong.actual, note)

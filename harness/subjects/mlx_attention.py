@@ -1,0 +1,66 @@
+"""MLX's own attention, `mx.fast.scaled_dot_product_attention`, as a subject; mlx-lm's is run the same way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+import numpy as np
+
+from harness.subjects.arrays import to_mlx, to_numpy
+from harness.subjects.protocol import AffineArrays, Attention, PlainArrays, Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from harness.subjects.protocol.attention import AttentionInput
+
+
+class OnDevice(Attention):
+    """Attention by a function of MLX arrays: subclasses say which, in `prepared`."""
+
+    def attend(self, given: AttentionInput) -> NDArray[np.generic]:
+        """Return [rows, query_heads, queries, value_dim]."""
+        return to_numpy(self.prepared(given)())
+
+    def timed(self, given: AttentionInput) -> Callable[[int], None]:
+        """Return a function that attends once."""
+        once = self.prepared(given)
+
+        def call(_number: int) -> None:
+            mx.eval(once())
+            mx.synchronize()
+
+        return call
+
+    def prepared(self, given: AttentionInput) -> Callable[[], mx.array]:
+        """Put the arrays on the device and return what computes the output of them."""
+        raise NotImplementedError
+
+
+class MlxAttention(OnDevice):
+    """`mx.fast.scaled_dot_product_attention`."""
+
+    def prepared(self, given: AttentionInput) -> Callable[[], mx.array]:
+        """Put the arrays on the device; affine planes are not offered."""
+        if not (isinstance(given.keys, PlainArrays) and isinstance(given.values, PlainArrays)):
+            raise Unsupported("attention over affine planes")
+        queries, keys, values = to_mlx(given.queries), to_mlx(given.keys.data), to_mlx(given.values.data)
+        mask, sinks = mask_and_sinks(given)
+        mx.eval(queries, keys, values)
+        return lambda: mx.fast.scaled_dot_product_attention(
+            queries, keys, values, scale=given.scale, mask=mask, sinks=sinks
+        )
+
+
+def mask_and_sinks(given: AttentionInput) -> tuple[Any, mx.array | None]:
+    """Return the mask as MLX takes it (a word, an array or None), and the sinks."""
+    mask = to_mlx(given.mask) if isinstance(given.mask, np.ndarray) else given.mask
+    return mask, None if given.sinks is None else to_mlx(given.sinks)
+
+
+def planes_of(arrays: AffineArrays) -> tuple[mx.array, mx.array, mx.array]:
+    """Return packed, scales and biases, as mlx-lm's quantized cache returns them."""
+    return to_mlx(arrays.packed), to_mlx(arrays.scales), to_mlx(arrays.biases)

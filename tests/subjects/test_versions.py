@@ -12,7 +12,7 @@ from harness.case.load import load_cases
 from harness.outcome import Outcome, Result
 from tests.subjects import versions
 from tests.subjects.faults import FAULTS, VERSIONS, Fault
-from tests.subjects.versions import CASES, ROOT, MeasureError
+from tests.subjects.versions import FOLDERS, ROOT, MeasureError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,7 @@ KNOWN, FIXED, UNSUPPORTED = Result(Outcome.KNOWN), Result(Outcome.FIXED), Result
 
 
 def test_what_a_fault_names_exists() -> None:
-    there = {instance.case_name for instance in load_cases([CASES])}
+    there = {instance.case_name for instance in load_cases(FOLDERS)}
     for fault in FAULTS:
         assert fault.cases
         assert set(fault.cases) <= there, fault.what

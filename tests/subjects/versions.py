@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = ROOT / "cases" / "ring"
+# What mlx-lm has caches for.
+FOLDERS = (CASES, ROOT / "cases" / "recurrent")
 
 Results = dict[str, "Result"]
 
@@ -78,7 +80,7 @@ def measure(versions: Sequence[str], folder: Path) -> dict[str, Results]:
         python = environment(folder / f"mlx-lm-{version}", version)
         started = time.monotonic()
         record = ROOT / "reports" / "local" / f"mlx-lm-{version}.jsonl"
-        command = [str(python), "-m", "metal_assay.command", "run", str(CASES), "--subject", "mlx-lm", "-q"]
+        command = [str(python), "-m", "metal_assay.command", "run", *map(str, FOLDERS), "--subject", "mlx-lm", "-q"]
         call([*command, "--record", str(record)], allowed=(0, 1))
         read = read_record(record)
         used = ", ".join(f"{name} {number}" for name, number in read.header["versions"]["mlx-lm"].items())

@@ -163,7 +163,7 @@ EXPORTED = {
     "captureRotatingDonorAttention", "combinedPosition", "AlignedRotatingCache", "rotatingSourcePosition",
     "alignRotatingRows", "RotatingKvPositions", "RotatingAffineLayout", "SpeculativeRotatingAffineLayout",
     "RotatingRing", "rollbackRotatingRing", "SpeculativeRotatingKVCache", "isDrafterModelType",
-    "isDiffusionGemmaConfig", "BALANCED_SCATTER_SOURCE",
+    "isDiffusionGemmaConfig", "BALANCED_SCATTER_SOURCE", "SsmPrefillPadding",
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from copy import deepcopy
 from pathlib import Path
@@ -17,8 +18,9 @@ from tests.impl.test_ring_machine import RingMachine
 if TYPE_CHECKING:
     from tests.impl.test_ring_machine import Batch, Row, Solo
 
+# The long run is `ASSAY_SAVING_PROGRAMS=1000 pytest tests/impl/test_saving_machines.py`.
 PROGRAMS = settings(
-    max_examples=10,
+    max_examples=int(os.environ.get("ASSAY_SAVING_PROGRAMS", "5")),
     stateful_step_count=10,
     derandomize=True,
     database=None,

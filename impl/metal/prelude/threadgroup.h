@@ -1,0 +1,30 @@
+// <metal_compute>: barriers and memory fences (MSL specification 6.9.1).
+#pragma once
+
+#include "runtime_api.h"
+#include "type_traits.h"
+
+// The hidden last parameter of what the runtime has to know the place of. A class, so that no argument of the kernel's
+// can be taken for it.
+struct msl_site {
+  msl_u32 number;
+};
+#define MSL_HERE msl_site site = msl_site{MSL_SITE}
+
+namespace metal {
+
+enum class mem_flags {
+  mem_none = 0,
+  mem_device = 1,
+  mem_threadgroup = 2,
+  mem_texture = 4,
+  mem_threadgroup_imageblock = 8,
+  mem_object_data = 16,
+};
+constexpr mem_flags operator|(mem_flags a, mem_flags b) { return (mem_flags)((int)a | (int)b); }
+constexpr mem_flags operator&(mem_flags a, mem_flags b) { return (mem_flags)((int)a & (int)b); }
+
+inline void threadgroup_barrier(mem_flags, MSL_HERE) { msl_rt_threadgroup_barrier(site.number); }
+inline void simdgroup_barrier(mem_flags, MSL_HERE) { msl_rt_meet((const thread void *)0, 0, site.number); }
+
+}  // namespace metal

@@ -67,10 +67,13 @@ def attention_limit(
     weights: Array,
     arithmetic: Arithmetic,
     sink: float | None = None,
+    bias: Array | None = None,
 ) -> Array:
     """Bound |error| of the output [queries, value_dim] of one head.
 
-    `queries` [queries, head_dim]; `weights` [queries, tokens] are exact, 0 where a query sees nothing.
+    `queries` [queries, head_dim]; `weights` [queries, tokens] are exact, 0 where a query sees nothing. A `bias`
+    [queries, tokens] that is added to the scores costs 2u |bias|: for the sum, whose other part `logit_limit` has, and
+    for a change of its base.
 
     A logit s_j is off by at most d_j (`logit_limit`). So weight w_j lies between w e^-d / (w e^-d + sum' w_k e^d_k)
     and w e^d / (w e^d + sum' w_k e^-d_k), sum' over the others and the sink: it moves by at most D_j. The weights sum
@@ -80,8 +83,11 @@ def attention_limit(
     sizes = np.abs(queries)
     logits = scale * (queries @ attended.keys.T)
     visible = weights > 0
-    top, rest = _sink_weight(logits, visible, sink)
     off = logit_limit(logits, scale * (sizes @ attended.key_terms.T), np.count_nonzero(queries, axis=1), arithmetic)
+    if bias is not None:
+        added = np.where(visible, bias, 0.0)
+        off, logits = off + 2 * arithmetic.unit * np.abs(added), logits + added
+    top, rest = _sink_weight(logits, visible, sink)
     off = np.where(visible, off + _EXP_ARGUMENT * (np.abs(logits) + top) + _EXP, 0.0)
     sink_off = _EXP_ARGUMENT * (abs(sink or 0.0) + top) + _EXP
     moved = _moved(np.hstack([weights, rest]), np.hstack([off, sink_off]).clip(max=_HOPELESS))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from harness.case.expand import Instance
     from harness.known import Entry
+    from harness.recording.folder import Recording
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -87,7 +89,8 @@ Examples:
   assay run --subject mlx-lm -j 4
   assay run cases/ring --select 'ring/trim-*' --subject reference --subject mlx-lm
   assay run --benchmark --record speed.jsonl        time what cases list under `time:`
-  assay run --resume reports/local/run.jsonl        go on where a run was stopped""",
+  assay run --resume reports/local/run.jsonl        go on where a run was stopped
+  assay run --against from-a-mac/                   compare with what `assay record` saw elsewhere""",
 )
 @_paths
 @click.option(
@@ -129,6 +132,18 @@ Examples:
 @click.option(
     "--resume", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Go on with the run of this record."
 )
+@click.option(
+    "--against",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Do again what this recording holds, and compare with it instead of the baseline.",
+)
+@click.option(
+    "--metal-text",
+    is_flag=True,
+    help="Let mx.fast.metal_kernel of every package run on this machine, also without a GPU.",
+)
+@click.option("--allow-code", is_flag=True, help="Let cases run Python functions of files beside them.")
 @click.option("--all", "every", is_flag=True, help="Show every failure in full, not two of each sort.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def run_command(
@@ -142,51 +157,178 @@ def run_command(
     benchmark: bool,
     record: Path | None,
     resume: Path | None,
+    against: Path | None,
+    metal_text: bool,
+    allow_code: bool,
     every: bool,
     quiet: bool,
 ) -> None:
     """Run cases on one or more subjects and report what differs from the naive baseline."""
     if record is not None and resume is not None:
         raise UsageError("--record starts a record and --resume goes on with one: give one of them")
+    if against is not None and (benchmark or resume is not None):
+        raise UsageError("--against compares answers, all of them, and no times: leave out --benchmark and --resume")
     from harness.subjects.registry import check_name
 
-    names = list(dict.fromkeys(subjects)) or (_subjects_of(resume) if resume else ["reference"])
+    recording = None if against is None else _recording(against)
+    names = list(dict.fromkeys(subjects)) or _subjects_of(resume, recording)
     for name in names:
         check_name(name)
     from harness.pool import Limits
     from harness.progress import Progress
     from harness.report.terminal import report
-    from harness.run import Options, run
-    from harness.select import load_selected
+    from harness.run import Options, Recordings, run
 
-    instances = load_selected(paths, patterns, kinds)
+    instances = _instances(paths, patterns, kinds, recording)
+    _switch(instances, metal_text=metal_text, allow_code=allow_code)
     progress = Progress(quiet=quiet)
     target = resume or record or _default_record(names)
     options = Options(
         jobs=jobs or _cores(),
-        limits=Limits(time_limit, memory_limit),
+        limits=Limits(time_limit, memory_limit, 0 if benchmark else 1),
         benchmark=benchmark,
         record=None if resume else target,
         resume=resume,
-        known=_known(instances, whole=not (paths or patterns or kinds)),
         start=progress.start,
         tick=progress.tick,
     )
+    if recording is None:
+        options = replace(options, known=_known(instances, whole=not (paths or patterns or kinds)))
+    else:
+        options = replace(options, against=Recordings(recording.folder, recording.compared(instances)))
     try:
         done = run(instances, names, options)
     except KeyboardInterrupt:
         progress.stop()
-        if target.exists():
+        if target.exists() and recording is None:
             click.echo(f"interrupted; what was finished is kept, go on with: assay run --resume {target}", err=True)
         sys.exit(130)
     finally:
         progress.stop()
     for line in report(done, every=every):
         _say(line)
-    sys.exit(done.exit_code)
+    sys.exit(_judged(recording, done.exit_code))
 
 
-def _subjects_of(record: Path) -> list[str]:
+def _instances(
+    paths: Sequence[str], patterns: Sequence[str], kinds: Sequence[str], recording: Recording | None
+) -> list[Instance]:
+    from harness.select import load_selected, select
+
+    if recording is None:
+        return load_selected(paths, patterns, kinds)
+    return select(recording.instances(paths), patterns, kinds)
+
+
+def _recording(folder: Path) -> Recording:
+    from harness.recording.folder import read_recording
+
+    recording = read_recording(folder)
+    about = ", ".join(f"{name} {number}" for name, number in recording.header.get("versions", {}).items())
+    click.echo(f"against {folder}: {recording.subject} ({about}; {recording.header.get('device')})", err=True)
+    return recording
+
+
+def _judged(recording: Recording | None, exit_code: int) -> int:
+    """Return the exit code of a run; a recording that was interrupted can't be compared with in full."""
+    if recording is None or recording.footer is not None:
+        return exit_code
+    click.echo(
+        f"{recording.folder}: is incomplete: recording was interrupted after {len(recording.lines)} of "
+        f"{recording.header.get('instances')} instances; finish it with `assay record {recording.folder} --resume`",
+        err=True,
+    )
+    return exit_code or 4
+
+
+@cli.command(
+    "record",
+    epilog="""\b
+Examples:
+  assay record on-this-mac                       a sample of every case, a few MB
+  assay record rings cases/ring --subject mlx-lm
+  assay record everything --all                  every instance; large
+  assay record on-this-mac --resume              go on after an interruption
+
+\b
+Copy the folder to the other machine, and there: assay run --against DIR""",
+)
+@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@_paths
+@click.option("--subject", default="reference", show_default=True, metavar="S", help="Implementation to record.")
+@_kinds
+@_select
+@click.option("--all", "every", is_flag=True, help="Record every instance, not a fixed sample of each case.")
+@click.option("--resume", is_flag=True, help="Go on with the recording in DIR.")
+@click.option("-j", "--jobs", type=click.IntRange(1), help="Worker processes [default: one a core].")
+@click.option("--time-limit", type=click.FloatRange(min=0.1), default=30.0, show_default=True, metavar="S")
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def record_command(
+    folder: Path,
+    paths: tuple[str, ...],
+    subject: str,
+    kinds: tuple[str, ...],
+    patterns: tuple[str, ...],
+    every: bool,
+    resume: bool,
+    jobs: int | None,
+    time_limit: float,
+    quiet: bool,
+) -> None:
+    """Write down what a subject is given and what it answers, for a comparison on another machine."""
+    from harness.case.load import load_cases
+    from harness.plugin import SAMPLE
+    from harness.pool import Limits
+    from harness.progress import Progress
+    from harness.recording.runs import LARGEST_BYTES, record
+    from harness.report.terminal import report
+    from harness.run import Options
+    from harness.select import load_selected, sample, select
+
+    if every or patterns:
+        instances = load_selected(paths, patterns, kinds)
+    else:
+        instances = select(load_cases(paths, wanted=lambda ids: sample(ids, SAMPLE)), (), kinds)
+    progress = Progress(quiet=quiet)
+    options = Options(
+        jobs=jobs or _cores(), limits=Limits(time_limit), start=progress.start, tick=progress.tick,
+        known=_known(instances, whole=False),
+    )  # fmt: skip
+    try:
+        largest = None if every or patterns else LARGEST_BYTES
+        done, writer = record(folder, instances, subject, options, resume=resume, largest_bytes=largest)
+    except KeyboardInterrupt:
+        progress.stop()
+        click.echo("interrupted; what was finished is kept, go on with the same command and --resume", err=True)
+        sys.exit(130)
+    finally:
+        progress.stop()
+    for line in report(done):
+        _say(line)
+    if writer.left_out:
+        _say(f"left out: {writer.left_out} instances of more than {LARGEST_BYTES >> 10} KiB (--all records them, too)")
+    _say(f"recording: {folder}, {writer.bytes / 2**20:.1f} MiB; elsewhere: assay run --against {folder.name}")
+    # With nothing left to do, a recording that is gone on with is finished.
+    sys.exit(0 if resume and not done.instances else done.exit_code)
+
+
+def _switch(instances: Sequence[Instance], *, metal_text: bool, allow_code: bool) -> None:
+    """Tell the workers, which inherit this process's environment; raises UsageError for code that is not allowed."""
+    from harness.kinds.kernel import files
+    from harness.worker import METAL_TEXT_VARIABLE
+
+    if metal_text:
+        os.environ[METAL_TEXT_VARIABLE] = "1"
+    if allow_code:
+        files.allow_code()
+    files.refuse_code(instances)
+
+
+def _subjects_of(record: Path | None, recording: Recording | None) -> list[str]:
+    if recording is not None:
+        return [recording.subject]
+    if record is None:
+        return ["reference"]
     from harness.record import read_record
 
     return list(read_record(record).header.get("versions", {})) or ["reference"]

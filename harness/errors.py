@@ -37,6 +37,14 @@ class RecordError(AssayError):
     """A record file is not one of ours, is damaged, or belongs to another run."""
 
 
+class AnswerError(AssayError):
+    """What a case says must come out can't be computed."""
+
+
+class RecordingError(AssayError):
+    """A recording is damaged, incomplete, of another version, or not one of ours."""
+
+
 class NothingRanError(AssayError):
     """The selection is empty, or nothing could be measured."""
 

@@ -33,7 +33,9 @@ matrix:                             # every combination is an instance
 # where: over < window              # keeps only these combinations
 
 # The cache. Its keys: window (none: a full cache), rows, kv_heads, query_heads, head_dim, value_dim, dtype, storage,
-# sinks (tokens kept at the front for good), chunked, and the seed of the data.
+# sinks (tokens kept at the front for good), chunked, the seed of the data, and for batches
+#   layout: ring, aligned (rows apart in common columns), affine, speculative-affine (packed rows)
+#   crossing: tokens at which a plain row becomes affine, as `storage` says, such as [4, 9]
 given: {head_dim: 64, dtype: float32, seed: 1}
 
 steps:                              # after each of them, everything in `check` is compared
@@ -63,10 +65,11 @@ check: [visible, stored, attention, positions]
 #  - prepare: {lengths: [5, 3], left: [0, 2]}                     # the same in parts: announce it ...
 #  - chunk: 5                       # ... give the next 5 columns ...
 #  - finalize                       # ... and close it
-#  - quantize: {bits: 8, group: 32} # go on with affine storage
+#  - quantize: {bits: 8, group: 32} # go on with affine storage; `rows: [0]` for some rows alone
 #  - copy: deep                     # go on with a copy; the original must stay as it was
 #  - save-load                      # to a file and back
 #  - donor: {window: 4}             # look at what the cache lends to a layer without keys
+#  - pin: {columns: 4}              # layout of one subject, which the case names: `pins: reference`
 #  - check: [visible]               # look here, and nowhere without such a step
 """
 
@@ -84,18 +87,65 @@ matrix:                             # every combination is an instance
 # where: bits != 3 or outputs > 1   # keeps only these combinations
 
 # A matrix W, how it is quantized, and the vectors x that multiply it. The keys: bits, group (32, 64 or 128), dtype,
-# outputs, inputs, batch (rows of x), stack and repeats (leading axes, as of grouped heads),
-# orientation (transposed: x @ W.T, plain: x @ W), the seed of the data, data and x (values of W and of x):
+# outputs, inputs, batch (rows of x), stack and repeats (leading axes, as of grouped heads), picks (products of gather),
+# orientation (transposed: x @ W.T, plain: x @ W), the seed of the data, data and x (values of W and of x), and
+#   mode: affine, mxfp4, mxfp8, nvfp4 (these three have bits and group of their own), plain
 #   data: normal, integers, constant, zeros, tiny, symmetric, min-dominates, max-dominates, negative, between-codes,
-#         large, full-range
-#   x: normal, sparse, signs, one-hot
+#         large, full-range; of the other modes: codes, small, beyond-range
+#   x: normal, tens, sparse, signs, one-hot
+#   views (how arrays lie in memory): contiguous, transposed, sliced, stride-0
+#   indices (of gather): any, sorted, experts
 given: {group: 32, dtype: float32, inputs: 64, batch: 2, seed: 1}
 
 # encode: are codes, scales and biases those of the format?   decode: is scale * code + bias what comes back?
 # round-trip: does decoding what was encoded stay near?       matmul: is the product within its error bound?
-# untouched: do arrays that were given or returned earlier keep their values?
+# gather: is each picked product within its error bound?      untouched: do given arrays keep their values?
 check: [encode, decode, round-trip, matmul]
 # time: [quantize, dequantize, matmul]   # what `assay run --benchmark` times
+"""
+
+KERNEL = """\
+assay: 1                            # version of the format
+kind: kernel
+title: $title
+why: >
+  Say here who gets this wrong, and how. It is what a reader of a failure wants to know first.
+# source: https://...               # where it was reported or is defined
+
+matrix:                             # every combination is an instance
+  n: [1, 7, 32, 33]                 # a name for shapes, the launch and expressions; values may be arithmetic
+  dtype: [float32, float16]
+# where: n > 1 or dtype == "float32"   # keeps only these combinations
+
+# The kernel: what is given to mx.fast.metal_kernel. Its keys, beside those below: name, header (text before the
+# kernel), file and header_file (files beside this one that hold the texts), ensure_row_contiguous (default true),
+# atomic (outputs are atomics), init (what outputs hold before), twin (body of another kernel of the same name that is
+# launched before), and the seed of the data.
+given:
+  source: |
+    uint i = thread_position_in_grid.x;
+    y[i] = a * x[i];
+  # An input has a shape and a dtype (default float32), and
+  #   values: normal, uniform, integers (low to high), bits, special, index, permutation, zeros, ones, or a list
+  #   view: plain, transposed, stride-0, sliced
+  # or is a Python number, `scalar`.
+  inputs:
+    x: {shape: [n], dtype: dtype}
+    a: {scalar: 2}
+  # What must come out: an expression over the inputs, computed in float64 (NumPy's functions; @ multiplies matrices),
+  # or `function: file.py:name`, Python beside this file, for which users must say --allow-code.
+  # within: exact, {ulp: 4}, {magnitudes: sum(abs(x)), terms: n}, {limit: 8 * unit * abs(expected)} or {nmse: 0.001}
+  outputs:
+    y: {shape: [n], dtype: dtype, expect: a * x, within: exact}
+  template: {T: dtype}              # a dtype, a number or a truth for each parameter
+  grid: [n]                         # threads in x, y, z
+  threadgroup: [32]
+
+# output: is everything written, right, and nothing behind the end?    untouched: do the inputs stay as they were?
+# lane-order: is it right in whatever order the threads of a threadgroup take their turns? Finds missing barriers.
+# deterministic: does a second launch write the same bits?
+check: [output, untouched, lane-order, deterministic]
+# time: [kernel]                    # what `assay run --benchmark` times
 """
 
 TRELLIS = """\
@@ -125,7 +175,7 @@ check: [decode, gemv]
 # expect: values that are known from elsewhere; cases/trellis/golden-values.yaml of metal-assay has some
 """
 
-TEMPLATES = {"affine": AFFINE, "ring": RING, "trellis": TRELLIS}
+TEMPLATES = {"affine": AFFINE, "kernel": KERNEL, "ring": RING, "trellis": TRELLIS}
 
 
 def new_case(path: Path | None, kind: str | None) -> list[str]:

@@ -54,3 +54,10 @@ class Result:
     rounds: tuple[Rounds, ...] = ()
     output: str = ""
     versions: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Observed(Result):
+    """A result with what was observed, as a file of a recording; empty where there is nothing to keep."""
+
+    file: bytes = b""

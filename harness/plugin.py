@@ -5,6 +5,7 @@ Instances run in worker processes, as under `assay run`: a subject that crashes 
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -39,6 +40,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help=f"instances of each case, or `all` (default: {SAMPLE}, always the same ones)",
     )
+    group.addoption(
+        "--metal-text",
+        action="store_true",
+        dest="assay_metal_text",
+        help="let mx.fast.metal_kernel of every package run on this machine in the cases' workers",
+    )
+    group.addoption(
+        "--allow-code",
+        action="store_true",
+        dest="assay_allow_code",
+        help="let cases run Python functions of files beside them",
+    )
     parser.addini("assay_subjects", "subjects that cases run on", type="args")
     parser.addini("assay_sample", f"instances of each case, or `all` (default: {SAMPLE})")
 
@@ -51,6 +64,14 @@ def pytest_configure(config: pytest.Config) -> None:
         _sample(config)
     except ValueError:
         raise pytest.UsageError("--assay-sample takes a number of 1 or more, or `all`") from None
+    if config.getoption("assay_metal_text"):
+        from harness.worker import METAL_TEXT_VARIABLE
+
+        os.environ[METAL_TEXT_VARIABLE] = "1"
+    if config.getoption("assay_allow_code"):
+        from harness.kinds.kernel.files import allow_code
+
+        allow_code()
     if config.getoption("assay_subjects"):
         from harness.subjects.registry import check_name
 
@@ -115,7 +136,8 @@ class CaseFile(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
         """Yield an item an instance and subject."""
         from harness.case.load import load_file
-        from harness.errors import CaseFileError
+        from harness.errors import CaseFileError, UsageError
+        from harness.kinds.kernel.files import refuse_code
         from harness.select import sample
 
         # An instance named on the command line (file.yaml::id) is found among all of them, not in the sample only.
@@ -123,7 +145,8 @@ class CaseFile(pytest.File):
         count = None if named else _sample(self.config)
         try:
             instances = load_file(self.path, wanted=None if count is None else lambda ids: sample(ids, count))
-        except CaseFileError as error:
+            refuse_code(instances)
+        except (CaseFileError, UsageError) as error:
             raise self.CollectError(str(error)) from None
         subjects = _subjects(self.config)
         for instance in instances:

@@ -22,6 +22,7 @@ from harness.worker import Hello, Job, NoSubject
 
 if TYPE_CHECKING:
     from harness.case.expand import Instance
+    from harness.recording.replay import Recorded
 
 # The worker finds the same packages as its parent, and nothing of the folder it is started in.
 _BOOT = (
@@ -36,10 +37,21 @@ POLL_SECONDS = 0.02
 
 @dataclass(frozen=True)
 class Limits:
-    """What one instance may use: wall-clock seconds, and resident memory of its worker in MiB."""
+    """What one instance may use: wall-clock seconds, resident memory of its worker in MiB, and threads of OpenBLAS.
+
+    The arrays of cases are small: a second thread only spins, on a core that another worker needs. 0 leaves the number
+    to OpenBLAS, as timings want it.
+    """
 
     seconds: float = 30.0
     memory_mib: int = 2048
+    blas_threads: int = 1
+
+
+def _environment(blas_threads: int) -> dict[str, str]:
+    # NumPy's OpenBLAS and MLX's read it once, when they are loaded. Who set it had a reason.
+    chosen = {"OPENBLAS_NUM_THREADS": str(blas_threads)} if blas_threads else {}
+    return {**chosen, **os.environ}
 
 
 class Worker:
@@ -57,6 +69,7 @@ class Worker:
         ours, theirs = socket.socketpair()
         self.process = subprocess.Popen(  # noqa: S603 - this Python, with arguments of our own
             [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(theirs.fileno()), subject],
+            env=_environment(limits.blas_threads),
             stdin=subprocess.DEVNULL,
             stdout=self._out,
             stderr=self._err,
@@ -85,14 +98,16 @@ class Worker:
         self._clear()
         return message
 
-    def give(self, instance: Instance, *, benchmark: bool) -> None:
+    def give(
+        self, instance: Instance, *, benchmark: bool, observe: bool = False, against: Recorded | None = None
+    ) -> None:
         """Send one instance."""
         self.instance = instance
         own = instance.case.limits
         self._started = time.monotonic()
         seconds = own.seconds or self.limits.seconds
         self._deadline = self._started + seconds * (10 if benchmark else 1)
-        self.connection.send(Job(instance, benchmark))
+        self.connection.send(Job(instance, benchmark, observe, against))
 
     def result(self) -> Result | None:
         """Return the result of the instance in hand, None while it runs. A worker that died or was killed is `dead`."""

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import NothingRanError, RecordError
 from harness.fingerprint import fingerprint
 from harness.known import Entry, apply_known
+from harness.outcome import Observed
 from harness.pool import POLL_SECONDS, Limits, Worker
 from harness.record import Record, RecordWriter, read_record
 from harness.subjects.registry import check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from harness.case.expand import Instance
     from harness.outcome import Outcome, Result
+    from harness.recording.replay import Recorded
     from harness.worker import Hello
 
 
@@ -33,6 +35,7 @@ class SubjectRun:
     device: str = ""
     results: dict[str, Result] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)
+    against: Path | None = None
     resumed: int = 0
 
     def counts(self) -> Counter[Outcome]:
@@ -59,14 +62,29 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Recordings:
+    """The recorded instances of a folder by id, for a comparison."""
+
+    folder: Path
+    by_id: Mapping[str, Recorded]
+
+
+@dataclass(frozen=True)
 class Options:
-    """How to run. `known` gives a subject's known failures; `tick` is called after every result and while waiting."""
+    """How to run. `known` gives a subject's known failures; `tick` is called after every result and while waiting.
+
+    `opened` is called with versions and devices once all subjects are loaded, `observe` with what every instance was
+    observed to do; `against` has the recorded instances to compare with instead of the baseline.
+    """
 
     jobs: int = 1
     limits: Limits = field(default_factory=Limits)
     benchmark: bool = False
     record: Path | None = None
     resume: Path | None = None
+    opened: Callable[[dict[str, Any]], None] = lambda _header: None
+    observe: Callable[[Instance, Result], None] | None = None
+    against: Recordings | None = None
     known: Callable[[str, dict[str, str]], list[Entry]] = lambda _subject, _versions: []
     start: Callable[[str, int, int], None] = lambda _subject, _total, _done: None
     tick: Callable[[str, Result | None], None] = lambda _subject, _result: None
@@ -91,6 +109,7 @@ def run(instances: Sequence[Instance], subjects: Sequence[str] = ("reference",),
             "fingerprint": fingerprint(),
             "benchmark": options.benchmark,
         }
+        options.opened(header)
         writer, earlier = _open_record(options, header)
         finished = False
         try:
@@ -152,7 +171,8 @@ class _Session:
     def run(
         self, instances: Sequence[Instance], options: Options, writer: RecordWriter | None, earlier: Record | None
     ) -> SubjectRun:
-        part = SubjectRun(self.subject, self.hello.versions, self.hello.device)
+        folder = None if options.against is None else options.against.folder
+        part = SubjectRun(self.subject, self.hello.versions, self.hello.device, against=folder)
         wanted = [instance for instance in instances if self._takes(instance, part)]
         entries = options.known(self.subject, self.hello.versions)
         results: dict[str, Result] = {}
@@ -164,7 +184,12 @@ class _Session:
         options.start(self.subject, len(wanted), len(results))
         todo = deque(instance for instance in wanted if instance.id not in results)
         for instance, plain in self._work(todo, options):
+            if options.observe is not None:
+                options.observe(instance, plain)
             result = apply_known(entries, instance.id, plain)
+            if isinstance(result, Observed):
+                # Kept in a file by now, and too large to be kept twice.
+                result = replace(result, file=b"")
             results[instance.id] = result
             if writer is not None:
                 writer.result(self.subject, instance, result)
@@ -196,7 +221,13 @@ class _Session:
                 worker = idle.pop()
                 if worker.dead:
                     worker = self._replace(worker)
-                worker.give(todo.popleft(), benchmark=options.benchmark)
+                instance = todo.popleft()
+                worker.give(
+                    instance,
+                    benchmark=options.benchmark,
+                    observe=options.observe is not None,
+                    against=None if options.against is None else options.against.by_id[instance.id],
+                )
                 busy.append(worker)
             wait([worker.connection for worker in busy], timeout=POLL_SECONDS)
             for worker in list(busy):

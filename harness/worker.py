@@ -13,12 +13,17 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from harness.case.expand import Instance
+    from harness.recording.replay import Recorded
+
+# Set by `--metal-text`, and inherited: `mx.fast.metal_kernel` of every package runs on this machine.
+METAL_TEXT_VARIABLE = "METAL_ASSAY_METAL_TEXT"
 
 
 @dataclass(frozen=True)
@@ -46,21 +51,31 @@ class Job:
 
     instance: Instance
     benchmark: bool = False
+    observe: bool = False
+    against: Recorded | None = None
 
 
 def main(descriptor: int, subject_name: str) -> None:
     """Serve jobs over the socket `descriptor` until the other end closes it."""
     faulthandler.enable()
     threading.Thread(target=_leave_with_parent, args=(os.getppid(),), daemon=True).start()
-    with Connection(descriptor) as connection:
+    with Connection(descriptor) as connection, ExitStack() as stack:
         from harness.errors import AssayError
 
         try:
             from harness.subjects.registry import load_subject
 
+            device = _device()
+            if os.environ.get(METAL_TEXT_VARIABLE) == "1":
+                # Before the subject: packages ask for Metal while they are imported.
+                from harness.subjects.reference.metal_text import metal_text_here
+
+                context, words = metal_text_here()
+                stack.enter_context(context)
+                device += words
             subject = load_subject(subject_name)
             hello = Hello(
-                subject.name or subject_name, subject.kinds(), subject.capabilities, subject.versions(), _device()
+                subject.name or subject_name, subject.kinds(), subject.capabilities, subject.versions(), device
             )
         except AssayError as error:
             connection.send(NoSubject(str(error)))
@@ -78,7 +93,7 @@ def main(descriptor: int, subject_name: str) -> None:
                 job: Job = connection.recv()
             except EOFError:
                 return
-            result = execute(job.instance, subject, benchmark=job.benchmark)
+            result = execute(job.instance, subject, benchmark=job.benchmark, observe=job.observe, against=job.against)
             _flush()
             connection.send(result)
 

@@ -120,6 +120,8 @@ def load_file(path: Path, *, wanted: Wanted | None = None) -> list[Instance]:
     """
     source = read_source(path)
     kind = _kind(source)
+    if kind.include is not None:
+        source = kind.include(source, path.resolve().is_relative_to(shipped_root().resolve()))
     given = frozenset(_given_keys(kind))
     problems = check_matrix(source, given)
     if problems:

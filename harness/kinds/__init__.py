@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from harness.kinds.base import Kind
 
-KIND_NAMES = ("affine", "attention", "donor", "recurrent", "ring", "trellis")
+KIND_NAMES = ("affine", "attention", "donor", "kernel", "recurrent", "ring", "trellis")
 
 
 def get_kind(name: str) -> Kind:

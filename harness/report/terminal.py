@@ -14,6 +14,7 @@ from harness.outcome import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from harness.case.expand import Instance
     from harness.outcome import Result
@@ -99,13 +100,13 @@ def _failures(part: SubjectRun, by_id: dict[str, Instance], *, every: bool) -> I
         shown = ids if every else ids[:SHOWN_ALIKE]
         for instance_id in shown:
             yield ""
-            yield from evidence(by_id[instance_id], part.results[instance_id], part.subject)
+            yield from evidence(by_id[instance_id], part.results[instance_id], part.subject, part.against)
         if len(ids) > len(shown):
             yield ""
             yield f"  and {len(ids) - len(shown)} more like {'this' if len(shown) == 1 else 'these'} (--all shows each)"
 
 
-def evidence(instance: Instance, result: Result, subject: str) -> Iterator[str]:
+def evidence(instance: Instance, result: Result, subject: str, against: Path | None = None) -> Iterator[str]:
     """Yield what was expected and seen in one instance, and the command that runs just it."""
     yield f"  {instance.id}"
     if not result.findings:
@@ -122,13 +123,13 @@ def evidence(instance: Instance, result: Result, subject: str) -> Iterator[str]:
         lines = result.output.strip().splitlines()
         yield f"    output{' (its end)' if len(lines) > 8 else ''}:"
         yield from (f"      | {line[:160]}" for line in lines[-8:])
-    yield f"    again: {replay(instance, subject)}"
+    yield f"    again: {replay(instance, subject, against)}"
 
 
-def replay(instance: Instance, subject: str) -> str:
-    """Return the command that runs just this instance."""
-    parts = ["assay", "run", instance.path, "--subject", subject, "--select", instance.id]
-    return shlex.join(parts)
+def replay(instance: Instance, subject: str, against: Path | None = None) -> str:
+    """Return the command that runs just this instance, or compares it with the recording `against` once more."""
+    what = ["--against", str(against)] if against else [instance.path]
+    return shlex.join(["assay", "run", *what, "--subject", subject, "--select", instance.id])
 
 
 def _timings(part: SubjectRun) -> Iterator[str]:

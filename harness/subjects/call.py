@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import traceback
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from harness.subjects.protocol import Refused, Unsupported
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 # An explicit `raise` of one of these is how Python code says no; anything else that surfaces is an accident.
 _DELIBERATE = (NotImplementedError, ValueError, TypeError, RuntimeError, IndexError, KeyError)
+
+
+_STEP: ContextVar[str] = ContextVar("_STEP", default="")
 
 
 class SubjectError(Exception):
@@ -34,6 +38,7 @@ def subject_call(step: str, *, refusable: bool = False) -> Iterator[None]:
     Raises Unsupported as it comes, Refused when `refusable` and the code said no by an explicit `raise` statement,
     and SubjectError for everything else.
     """
+    outer = _STEP.set(step)
     try:
         yield
     except Unsupported as error:
@@ -46,6 +51,13 @@ def subject_call(step: str, *, refusable: bool = False) -> Iterator[None]:
         if refusable and is_deliberate(error):
             raise Refused(f"{type(error).__name__}: {error}") from None
         raise SubjectError(step, error) from error
+    finally:
+        _STEP.reset(outer)
+
+
+def current_step() -> str:
+    """Return the words of the innermost `subject_call` that is under way, empty outside of one."""
+    return _STEP.get()
 
 
 def is_deliberate(error: Exception) -> bool:

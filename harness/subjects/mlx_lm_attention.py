@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 
-from harness.subjects.arrays import to_mlx
 from harness.subjects.mlx_attention import OnDevice, mask_and_sinks, planes_of
 from harness.subjects.protocol import AffineArrays, PlainArrays, Unsupported
+from harness.subjects.views import to_mlx_view
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ class MlxLmAttention(OnDevice):
         from mlx_lm.models.base import scaled_dot_product_attention
 
         mask, sinks = mask_and_sinks(given)
-        queries = to_mlx(given.queries)
+        queries = to_mlx_view(given.queries)
         keys: Any
         values: Any
         cache: _QuantizedCache | None = None
@@ -44,7 +44,7 @@ class MlxLmAttention(OnDevice):
             keys, values = planes_of(given.keys), planes_of(given.values)
             mx.eval(queries, *keys, *values)
         elif isinstance(given.keys, PlainArrays) and isinstance(given.values, PlainArrays):
-            keys, values = to_mlx(given.keys.data), to_mlx(given.values.data)
+            keys, values = to_mlx_view(given.keys.data), to_mlx_view(given.values.data)
             mx.eval(queries, keys, values)
         else:
             raise Unsupported("keys and values that are stored in different ways")

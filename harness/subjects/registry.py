@@ -31,9 +31,15 @@ class BuiltIn:
 
 BUILT_IN = {
     "reference": BuiltIn("harness.subjects.reference:Reference", None, "this project's own implementation"),
-    "mlx": BuiltIn("harness.subjects.mlx_ops:MlxOperations", "mlx", "MLX's own quantize, dequantize, quantized_matmul"),
+    "mlx": BuiltIn(
+        "harness.subjects.mlx_ops:MlxOperations",
+        "mlx",
+        "MLX's own quantization in all modes, its products, attention and rope",
+    ),
     "mlx-lm": BuiltIn(
-        "harness.subjects.mlx_lm:MlxLm", "mlx-lm", "KVCache, QuantizedKVCache, RotatingKVCache of mlx-lm"
+        "harness.subjects.mlx_lm:MlxLm",
+        "mlx-lm",
+        "caches of mlx-lm, batches included, its recurrent cache and its attention",
     ),
     "mlx-optiq": BuiltIn(
         "harness.subjects.mlx_optiq:MlxOptiq", "mlx-optiq", "quantized ring and quantized batch of mlx-optiq"

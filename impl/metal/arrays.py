@@ -82,7 +82,8 @@ def outputs(
 
 def _filled(shape: tuple[int, ...], dtype: mx.Dtype, init_value: float | None) -> mx.array:
     if init_value:
-        return mx.full(shape, init_value, dtype)
+        # MLX's own `full` makes float32 of a number for most types.
+        return mx.array(np.full(shape, init_value).astype(_NUMPY_TYPES[dtype]))
     # An array made from NumPy's is there at once; one made by an operation waits for MLX's own thread.
     byte = 0 if init_value is not None else _POISON.get(dtype, _INTEGER_POISON)
     count = math.prod(shape)

@@ -38,12 +38,14 @@ def test_a_visit_neither_grows_a_buffer_nor_runs_out_of_padding(size: Size) -> N
         assert size.columns + STEPS <= min(size.columns + GROWTH_COLUMNS, size.window)
 
 
+@pytest.mark.slow
 def test_all_arms_are_timed_in_every_round_also_in_fresh_processes() -> None:
     times = ring_speed.measure_in_processes(Size(2, 16, wrapped=True), rounds=3, processes=2, seed=1)
     assert {name: len(took) for name, took in times.items()} == dict.fromkeys((*ARMS, ADDITION), 3)
     assert all(took > 0 for values in times.values() for took in values)
 
 
+@pytest.mark.slow
 def test_a_rollback_is_timed_at_its_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     size = Size(2, 16, wrapped=True)
     monkeypatch.setattr(ring_arms, "ROLLBACK_SIZES", (size,))

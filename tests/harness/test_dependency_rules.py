@@ -19,10 +19,10 @@ LAYERS = (
     ("harness.subjects", "harness.baseline", "harness.compare", "harness.timing", "harness.stats"),
     ("harness.attention_bound",),
     ("harness.kinds",),
-    ("harness.case.load", "harness.case.json_schema", "harness.select", "harness.execute"),
+    ("harness.case.load", "harness.case.json_schema", "harness.select", "harness.recording", "harness.execute"),
     ("harness.worker", "harness.pool"),
     # run, report, regress, fuzz, and whatever is not named here
-    ("harness",),
+    ("harness", "harness.recording.runs"),
     ("harness.cli", "harness.plugin", "harness.entry", "metal_assay"),
 )
 

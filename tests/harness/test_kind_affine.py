@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from harness.case.expand import Instance
 
 CASES = Path(__file__).parents[2] / "cases" / "affine"
-# MLX's CPU backend decodes in steps of the storage dtype.
-WRONG_IN_MLX = "affine/range-wider-than-the-largest-number"
 HEAD = "assay: 1\nkind: affine\ntitle: t\nwhy: w\n"
 
 
@@ -40,8 +39,11 @@ class OfReference(Subject):
         return ReferenceAffine()
 
 
-def shipped() -> list[Instance]:
-    return load_cases([CASES])
+@cache
+def shipped() -> tuple[Instance, ...]:
+    """Return every third instance of each case, its first among them, and those with times: `assay run` runs all."""
+    timed = ("affine/a-block-of-keys", "affine/one-token-through-a-layer")
+    return tuple(load_cases([CASES], wanted=lambda ids: set(ids if ids[0].startswith(timed) else ids[::3])))
 
 
 def load_text(folder: Path, text: str) -> list[Instance]:
@@ -56,21 +58,23 @@ def values_of(**given: Any) -> Any:
 
 def test_the_shipped_cases_load() -> None:
     instances = shipped()
-    assert 250 <= len(instances) <= 360
+    assert 300 <= len(instances) <= 400
     assert sum(bool(one.case.time) for one in instances) == 12  # type: ignore[attr-defined]
     for path in CASES.glob("*.yaml"):
         assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", path.stem)
 
 
-def test_the_reference_passes_every_case_but_the_one_that_mlx_gets_wrong() -> None:
+def test_the_reference_passes_every_case_of_the_mode_that_it_has() -> None:
     for instance in shipped():
-        if instance.case_name != WRONG_IN_MLX:
-            result = execute(instance, OfReference())
-            assert result.outcome is Outcome.PASSED, (instance.id, result.reason)
+        result = execute(instance, OfReference())
+        case = instance.case
+        beyond = case.given.mode != "affine" or "gather" in case.check  # type: ignore[attr-defined]
+        want = Outcome.UNSUPPORTED if beyond else Outcome.PASSED
+        assert result.outcome is want, (instance.id, result.reason)
 
 
 def test_every_timed_operation_can_be_called() -> None:
-    for instance in shipped():
+    for instance in (one for one in shipped() if one.case.time):  # type: ignore[attr-defined]
         calls = KIND.timed(instance.case, OfReference())
         assert list(calls) == instance.case.time  # type: ignore[attr-defined]
         for call in calls.values():
@@ -81,7 +85,11 @@ def test_every_timed_operation_can_be_called() -> None:
 def test_every_case_can_be_described() -> None:
     by_case = {one.case_name: one for one in shipped()}
     assert all(len(list(KIND.describe(one.case))) >= 8 for one in by_case.values())
-    (straddling,) = (one for one in shipped() if one.id == "affine/codes-straddle-words[bits=3,inputs=96]")
+    (straddling,) = (
+        one
+        for one in load_file(CASES / "codes-straddle-words.yaml")
+        if one.id == "affine/codes-straddle-words[bits=3,inputs=96]"
+    )
     text = "\n".join(KIND.describe(straddling.case))
     assert "W: float32 [3, 96], normal" in text
     assert "planes: packed uint32 [3, 9], scales and biases [3, 3]" in text

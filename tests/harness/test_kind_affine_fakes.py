@@ -15,6 +15,8 @@ from harness.case.load import load_cases, load_file
 from harness.kinds.affine import KIND
 from harness.kinds.base import Notes, StopInstance
 from harness.subjects.protocol import Affine, AffineArrays, Subject
+from tests.fakes import quantizers
+from tests.fakes.quantizers import Right
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,22 +24,6 @@ if TYPE_CHECKING:
     from harness.case.expand import Instance
 
 CASES = Path(__file__).parents[2] / "cases" / "affine"
-
-
-class Right(Affine):
-    """No mistake: the baseline, rounded to the dtype once."""
-
-    def quantize(self, x: NDArray[Any], group_size: int, bits: int) -> AffineArrays:
-        return AffineArrays(*baseline.encode(x, group_size, bits), group_size, bits)
-
-    def decode(self, planes: AffineArrays) -> NDArray[np.float64]:
-        return baseline.dequantize(planes.packed, planes.scales, planes.biases, planes.group_size, planes.bits)
-
-    def dequantize(self, planes: AffineArrays) -> NDArray[Any]:
-        return self.decode(planes).astype(planes.scales.dtype)
-
-    def matmul(self, x: NDArray[Any], planes: AffineArrays, *, transpose: bool) -> NDArray[Any]:
-        return baseline.product(x, self.decode(planes), transpose=transpose).astype(x.dtype)
 
 
 def recoded(planes: AffineArrays, codes: NDArray[np.uint32]) -> AffineArrays:
@@ -327,6 +313,7 @@ MISTAKES: list[tuple[type[Right], str, str]] = [
     (OtherBits, "encode-every-format", "shape"),
     (ScalesInPlace, "inputs-keep-their-bits", "untouched"),
     (ReusedBuffer, "inputs-keep-their-bits", "untouched"),
+    *quantizers.MISTAKES,
 ]
 
 
@@ -356,8 +343,9 @@ def test_a_mistake_is_caught(mistake: type[Right], case: str, check: str) -> Non
 
 
 def test_no_mistake_passes_every_case() -> None:
-    instances = load_cases([CASES])
-    assert {one.case_name.removeprefix("affine/") for one in instances} >= {case for _, case, _ in MISTAKES}
+    # `assay run` runs them all.
+    instances = load_cases([CASES], wanted=lambda ids: set(ids[::4]))
+    assert {one.case_name.removeprefix("affine/") for one in instances} == {case for _, case, _ in MISTAKES}
     for instance in instances:
         notes = run(instance, Right())
         assert notes.findings == [], instance.id

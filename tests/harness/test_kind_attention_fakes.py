@@ -13,7 +13,9 @@ import pytest
 from harness.case.load import load_cases, load_file
 from harness.kinds.attention import KIND
 from harness.kinds.base import Notes, StopInstance
-from tests.fakes.attention import MISTAKES, Fake, LastKeysLeftOut, Right, TiledHeads, Zeros
+from tests.fakes import rope
+from tests.fakes.attention import MISTAKES as OF_ATTENTION
+from tests.fakes.attention import Fake, LastKeysLeftOut, Right, TiledHeads
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from harness.case.expand import Instance
     from harness.subjects.protocol import Attention
 
+MISTAKES = OF_ATTENTION + rope.MISTAKES
 CASES = Path(__file__).parents[2] / "cases" / "attention"
 # The answer is 0: there only other wrong answers show.
 ANSWERS_OF_ZERO = ("attention/opposite-values-cancel",)
@@ -47,14 +50,15 @@ def test_a_mistake_is_caught(mistake: type[Right], case: str, check: str) -> Non
 
 
 def test_no_mistake_passes_every_case_and_zeros_pass_none() -> None:
-    instances = load_cases([CASES])
+    # `assay run` runs them all.
+    instances = load_cases([CASES], wanted=lambda ids: set(ids[::6]))
     assert {one.case_name.removeprefix("attention/") for one in instances} == {case for _, case, _ in MISTAKES}
     for instance in instances:
-        notes = run(instance, Right())
+        notes = run(instance, rope.Right())
         assert notes.findings == [], instance.id
         assert notes.comparisons > 0
     for one in {one.case_name: one for one in instances if one.case_name not in ANSWERS_OF_ZERO}.values():
-        assert run(one, Zeros()).findings, one.id
+        assert run(one, rope.Zeros()).findings, one.id
 
 
 def instance(case: str, name: str) -> Instance:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from harness.baseline.affine import WORD_BITS
 from harness.compare import Exact
+from harness.kinds.affine.layouts import laid_out
+from harness.kinds.affine.matrices import M, mapped
 from harness.kinds.base import Notes, StopInstance
 from harness.subjects.protocol import AffineArrays
+from harness.subjects.protocol.affine import MicroscalingArrays
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,20 +34,15 @@ class Border:
         self.notes = notes
         self._crossed: list[_Crossed] = []
 
-    def lend(self, label: str, array: NDArray[Any]) -> NDArray[Any]:
-        """Return a copy of `array` that the subject may look at."""
-        copy = array.copy()
+    def lend(self, label: str, array: NDArray[Any], view: str = "contiguous") -> NDArray[Any]:
+        """Return a copy of `array` that the subject may look at, in memory as `view` says (`laid_out`)."""
+        copy = laid_out(array, view)
         self._remember(label, copy)
         return copy
 
-    def lend_planes(self, label: str, planes: AffineArrays) -> AffineArrays:
-        """Return a copy of `planes`."""
-        return replace(
-            planes,
-            packed=self.lend(f"packed {label}", planes.packed),
-            scales=self.lend(f"scales {label}", planes.scales),
-            biases=self.lend(f"biases {label}", planes.biases),
-        )
+    def lend_planes(self, label: str, planes: M, view: str = "contiguous") -> M:
+        """Return a copy of `planes`, or of what else W is stored as."""
+        return mapped(planes, lambda name, array: self.lend(f"{name} {label}", array, view))
 
     def take(self, label: str, shown: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         """Return `shown` if it is an array of `shape` and `dtype`; otherwise note that and raise StopInstance."""
@@ -70,6 +68,19 @@ class Border:
         self.take(f"packed {label}", shown.packed, (*lead, length * bits // WORD_BITS), np.dtype(np.uint32))
         for name in ("scales", "biases"):
             self.take(f"{name} {label}", getattr(shown, name), (*lead, length // group_size), x.dtype)
+        return shown
+
+    def take_microscaling(self, label: str, shown: object, like: MicroscalingArrays) -> MicroscalingArrays:
+        """Return `shown` if it has the form of `like`; otherwise note that and raise StopInstance."""
+        self.notes.compared()
+        form = (like.mode, like.group_size, like.bits)
+        if not isinstance(shown, MicroscalingArrays) or (shown.mode, shown.group_size, shown.bits) != form:
+            expected = f"MicroscalingArrays of {like.mode}, group_size {like.group_size}, bits {like.bits}"
+            self.notes.found("shape", label, expected, f"{shown!r:.80}")
+            raise StopInstance
+        for name in ("packed", "scales"):
+            wanted = getattr(like, name)
+            self.take(f"{name} {label}", getattr(shown, name), wanted.shape, wanted.dtype)
         return shown
 
     def check_untouched(self) -> None:

@@ -12,18 +12,22 @@ import numpy as np
 
 from harness.baseline import affine as baseline
 from harness.compare import UNIT_ROUNDOFF, dot_bound
+from harness.kinds.affine.matrices import magnitudes
+from harness.kinds.affine.microscaling import decode_limit as microscaling_decode_limit
+from harness.kinds.affine.microscaling import underflow_limit
+from harness.kinds.affine.steps import TINY
+from harness.subjects.protocol import AffineArrays
+from harness.subjects.protocol.affine import MicroscalingArrays
 
 if TYPE_CHECKING:
     from typing import Any
 
     from numpy.typing import NDArray
 
-    from harness.subjects.protocol import AffineArrays
+    from harness.kinds.affine.matrices import Matrix
 
 # Beside one rounding a term: scale * code, the sum with bias, and the result.
 _EXTRA_ROUNDINGS = 3
-
-_TINY = {"float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
 
 
 def decode_limit(planes: AffineArrays) -> NDArray[np.float64]:
@@ -33,7 +37,7 @@ def decode_limit(planes: AffineArrays) -> NDArray[np.float64]:
     |d1| |scale code| + |d2| |p + bias|, and |p + bias| <= |exact| + u |scale code|. Wider or fused arithmetic errs
     less.
     """
-    unit, tiny = UNIT_ROUNDOFF[planes.scales.dtype.name], _TINY[planes.scales.dtype.name]
+    unit, tiny = UNIT_ROUNDOFF[planes.scales.dtype.name], TINY[planes.scales.dtype.name]
     steps, biases = _steps(planes)
     return unit * (1 + unit) * np.abs(steps) + unit * np.abs(steps + biases) + tiny
 
@@ -51,7 +55,7 @@ def round_trip_limit(weights: NDArray[Any], planes: AffineArrays) -> NDArray[np.
     The edge itself (the extreme of larger magnitude; the minimum for one bit) is code 0 and must come back exactly,
     unless its magnitude is no more than MLX's smallest scale.
     """
-    unit, tiny = UNIT_ROUNDOFF[planes.scales.dtype.name], _TINY[planes.scales.dtype.name]
+    unit, tiny = UNIT_ROUNDOFF[planes.scales.dtype.name], TINY[planes.scales.dtype.name]
     scales = np.repeat(np.abs(planes.scales.astype(np.float64)), planes.group_size, axis=-1)
     codes = baseline.unpack(planes.packed, planes.bits)
     last = (1 << planes.bits) - 1
@@ -70,23 +74,35 @@ def _edges(weights: NDArray[Any], group_size: int, bits: int) -> NDArray[np.bool
     return edges.reshape(weights.shape)
 
 
-def product_limit(x: NDArray[Any], planes: AffineArrays, *, transpose: bool) -> NDArray[np.float64]:
+def product_limit(x: NDArray[Any], matrix: Matrix, *, transpose: bool) -> NDArray[np.float64]:
     """Bound |error| of x @ W.T or x @ W, summed in any order in the dtype.
 
     The bound is gamma_(n + 3) sum |x| (|scale code| + |bias|), with gamma of `dot_bound`, plus what underflows. n is
     the largest number of terms with x not 0 in a row of x: the others add exactly 0. A term meets at most the rounding
     of its product, n - 1 of sums, 2 of decoding and 1 of the result. Kernels that sum x code and x bias apart round no
     more often, on the same magnitudes. For n = 1 with x = 1 or -1 only decoding rounds.
+    A microscaling or plain matrix has no biases; of the former, x scale may underflow before it meets a large element
+    (`underflow_limit`).
     """
-    unit, tiny = UNIT_ROUNDOFF[planes.scales.dtype.name], _TINY[planes.scales.dtype.name]
+    unit, tiny = UNIT_ROUNDOFF[x.dtype.name], TINY[x.dtype.name]
     terms = int(np.count_nonzero(x, axis=-1).max())
     x_sizes = np.abs(x.astype(np.float64))
-    steps, biases = _steps(planes)
     if terms == 1 and bool((x_sizes[x_sizes > 0] == 1).all()):
-        return baseline.product(x_sizes, decode_limit(planes), transpose=transpose)
-    sums = baseline.product(x_sizes, np.abs(steps) + np.abs(biases), transpose=transpose)
+        return baseline.product(x_sizes, number_limit(matrix, x.dtype), transpose=transpose)
+    sums = baseline.product(x_sizes, magnitudes(matrix), transpose=transpose)
     underflow: NDArray[np.float64] = tiny * (terms + x_sizes.sum(axis=-1, keepdims=True))
+    if isinstance(matrix, MicroscalingArrays):
+        underflow = underflow + underflow_limit(x, matrix, transpose=transpose)
     return dot_bound(terms, sums, unit, _EXTRA_ROUNDINGS) + underflow
+
+
+def number_limit(matrix: Matrix, dtype: np.dtype[Any]) -> NDArray[np.float64]:
+    """Bound |error| of a number [..., n] of W, read in `dtype`."""
+    if isinstance(matrix, AffineArrays):
+        return decode_limit(matrix)
+    if isinstance(matrix, MicroscalingArrays):
+        return microscaling_decode_limit(matrix, dtype)
+    return np.zeros(matrix.data.shape)
 
 
 def product_roundings(terms: int, dtype: str) -> float:

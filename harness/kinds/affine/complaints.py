@@ -15,20 +15,60 @@ if TYPE_CHECKING:
 
 # Keys of `given` that only a product reads.
 _PRODUCT_KEYS = ("batch", "repeats", "x")
+_GATHER_KEYS = ("picks", "indices")
 # Products of these overflow, or are a sum of rounding errors.
-_UNFIT_FOR_PRODUCTS = ("large", "full-range")
+_UNFIT_FOR_PRODUCTS = ("large", "full-range", "beyond-range")
 
 
 def complaints(case: AffineCase) -> Iterator[Complaint]:
     """Yield the place and the description of everything that can't be, with what to write instead."""
-    yield from _groups(case.given)
+    wrong = case.given.unfit_format()
+    if wrong:
+        why = f"mode {case.given.mode} has no {wrong} {getattr(case.given, wrong)}"
+        advice = "write 32, 64 or 128" if case.given.mode == "affine" else "leave it out"
+        yield ("given", wrong), f"{why}; {advice}"
+        return
+    if case.given.mode != "plain":
+        yield from _groups(case.given)
     yield from _words(case)
-    if "matmul" in case.check:
+    yield from _modes(case)
+    yield from _gather(case)
+    if "matmul" in case.check or "gather" in case.check:
         yield from _product(case.given)
     elif "matmul" not in case.time:
         for key in _PRODUCT_KEYS:
             if key in case.given.model_fields_set:
                 yield ("given", key), "does nothing without a product; remove it, or write `check: [matmul]`"
+
+
+def _modes(case: AffineCase) -> Iterator[Complaint]:
+    given = case.given
+    if given.mode == "plain" and set(case.check) - {"gather", "untouched"}:
+        yield ("given", "mode"), "a plain matrix is only picked; write `check: [gather]`"
+    if given.mode != "affine" and case.time:
+        yield ("time",), f"only mode affine is timed, not {given.mode}; leave it out"
+    if given.data == "codes" and not given.microscaling:
+        yield ("given", "data"), f"mode {given.mode} has no codes that stand for numbers; write `data: normal`"
+    if given.data == "beyond-range" and (given.mode != "nvfp4" or given.dtype == "float16"):
+        why = "only nvfp4 has a largest number, and float16 none that is beyond it"
+        yield ("given", "data"), f"{why}; write `mode: nvfp4` and `dtype: float32` or `bfloat16`"
+    if given.views == "stride-0" and not (given.stack > 1 or given.outputs > 1 or given.batch > 1):
+        yield ("given", "views"), "nothing has several entries to share; write more outputs, or another view"
+
+
+def _gather(case: AffineCase) -> Iterator[Complaint]:
+    given = case.given
+    if "gather" not in case.check:
+        for key in _GATHER_KEYS:
+            if key in given.model_fields_set:
+                yield ("given", key), "does nothing without `check: [gather]`; remove it, or write that"
+        return
+    if given.picks is None:
+        yield ("check",), "`gather` needs the key `picks` in `given`: how many products there are"
+    elif given.indices == "sorted" and given.picks != given.repeats:
+        yield ("given", "picks"), f"each of {given.repeats} blocks of x is taken once; write {given.repeats}"
+    if "matmul" in case.check:
+        yield ("check", case.check.index("matmul")), "picked products are of other shapes; write a case of its own"
 
 
 def _groups(given: AffineGiven) -> Iterator[Complaint]:
@@ -52,7 +92,7 @@ def _words(case: AffineCase) -> Iterator[Complaint]:
 
 
 def _product(given: AffineGiven) -> Iterator[Complaint]:
-    if given.data == "integers" and given.x in ("normal", "sparse"):
+    if given.data == "integers" and given.x in ("normal", "tens", "sparse"):
         why = "whole numbers make sums exact only if x is made of 1, 0 and -1"
         yield ("given", "x"), f"{why}; write `x: signs` or `x: one-hot`"
     if given.data in _UNFIT_FOR_PRODUCTS:

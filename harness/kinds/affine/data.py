@@ -8,17 +8,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.baseline import affine as baseline
+from harness.baseline.microscaling import FORMATS
 from harness.dtypes import numpy_dtype
-from harness.subjects.protocol import AffineArrays
+from harness.kinds.affine.layouts import repeated
+from harness.kinds.affine.matrices import decoded, encoded, mapped
+from harness.subjects.protocol import AffineArrays, PlainArrays
+from harness.subjects.protocol.affine import MicroscalingArrays
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from harness.kinds.affine.matrices import Matrix
     from harness.kinds.affine.schema import AffineGiven
 
 # Up to 256 every whole number is exact in bfloat16, the narrowest dtype.
 EXACT_LIMIT = 256
 SPARSE_TERMS = 6
+_TENS = 50.0
 
 _LARGEST = {"float32": (2 - 2.0**-23) * 2.0**127, "float16": 65504.0, "bfloat16": (2 - 2.0**-7) * 2.0**127}
 # Least and greatest value of every group; those of the last two are in units of the dtype's largest number.
@@ -33,45 +39,95 @@ _SPANS = {
     # Half of the dtype's range, of either sign: scale * code and its sum with the bias still fit.
     "large": (0.0, 0.5),
     "full-range": (-1.0, 1.0),
+    # Steps of float16 are 6e-8 here, and a 448th of these is nothing in it.
+    "small": (-1e-5, 1e-5),
+    # The largest number of nvfp4, 6 * 448, is far away.
+    "beyond-range": (-1e12, 1e12),
 }
+# Of `integers` in the microscaling formats and in plain matrices: numbers from -this to this, times 1 or 2.
+_LARGEST_WHOLE = {"mxfp4": 4, "nvfp4": 4, "mxfp8": 8, "plain": 8}
+# Exponents of E8M0 scales of `codes`: with any element the product is a number of float16.
+_EXPONENTS = (-6, 3)
 
 
 @dataclass(frozen=True)
 class Values:
-    """`weights` W in the dtype of the case, its `planes` by the baseline, the `matrix` they stand for, and `x`."""
+    """`weights` W in the dtype of the case, its `planes` by the baseline, the `matrix` they stand for, and `x`.
+
+    `blocks` and `picks` say of which block of x and which matrix each product of `gather` is.
+    """
 
     weights: NDArray[Any]
-    planes: AffineArrays
+    planes: Matrix
     matrix: NDArray[np.float64]
     x: NDArray[Any]
+    blocks: NDArray[np.uint32]
+    picks: NDArray[np.uint32]
 
 
 def make_values(given: AffineGiven) -> Values:
     """Make W, planes and x."""
     rng = np.random.default_rng(given.seed)
     dtype = numpy_dtype(given.dtype)
-    if given.data == "integers":
-        planes = _integer_planes(rng, given, dtype)
-        matrix = _dequantized(planes)
-        weights = matrix.astype(dtype)
+    shared = given.views == "stride-0"
+    planes: Matrix
+    if given.data in ("integers", "codes"):
+        planes = _made_of_codes(rng, given, dtype)
+        planes = mapped(planes, lambda _, array: repeated(array)) if shared else planes
+        weights = decoded(planes).astype(dtype)
     else:
         weights = _weights(rng, given, dtype)
-        packed, scales, biases = baseline.encode(weights, given.group, given.bits)
-        planes = AffineArrays(packed, scales, biases, given.group, given.bits)
-        matrix = _dequantized(planes)
-    return Values(weights, planes, matrix, _vectors(rng, given).astype(dtype))
+        weights = repeated(weights) if shared else weights
+        planes = encoded(weights, given.mode, given.group, given.bits)
+    x = _vectors(rng, given).astype(dtype)
+    return Values(weights, planes, decoded(planes), repeated(x) if shared else x, *_indices(rng, given))
 
 
 def terms(given: AffineGiven) -> int:
     """Return how many entries of a row of x are not 0, at most."""
     if given.x == "signs":
         # So many codes can be added in any order without passing EXACT_LIMIT.
-        return min(given.inputs, EXACT_LIMIT // ((1 << given.bits) - 1))
-    return min(given.inputs, {"normal": given.inputs, "sparse": SPARSE_TERMS, "one-hot": 1}[given.x])
+        largest = (1 << given.bits) - 1 if given.mode == "affine" else 2 * _LARGEST_WHOLE[given.mode]
+        return min(given.inputs, EXACT_LIMIT // largest)
+    return min(given.inputs, {"sparse": SPARSE_TERMS, "one-hot": 1}.get(given.x, given.inputs))
 
 
-def _dequantized(planes: AffineArrays) -> NDArray[np.float64]:
-    return baseline.dequantize(planes.packed, planes.scales, planes.biases, planes.group_size, planes.bits)
+def _made_of_codes(rng: np.random.Generator, given: AffineGiven, dtype: np.dtype[Any]) -> Matrix:
+    if given.mode == "affine":
+        return _integer_planes(rng, given, dtype)
+    shape = given.weight_shape()
+    groups = (*shape[:-1], shape[-1] // given.group)
+    if given.mode == "plain":
+        largest = 2 * _LARGEST_WHOLE["plain"]
+        return PlainArrays(rng.integers(-largest, largest + 1, shape).astype(dtype))
+    form = FORMATS[given.mode]
+    any_element = np.flatnonzero(~np.isnan(form.elements))
+    if given.data == "codes":
+        elements, (low, high) = any_element, (1, 127)
+        if given.mode != "nvfp4":
+            low, high = (127 + exponent for exponent in _EXPONENTS)
+        scales = rng.integers(low, high, groups)
+    else:
+        whole = np.isin(np.abs(form.elements), np.arange(_LARGEST_WHOLE[given.mode] + 1))
+        elements = np.flatnonzero(whole)
+        scales = rng.choice([int(np.argmax(form.scales == step)) for step in (1.0, 2.0)], groups)
+    packed = baseline.pack(rng.choice(elements, shape).astype(np.uint32), given.bits)
+    return MicroscalingArrays(packed, scales.astype(np.uint8), given.group, given.bits, given.mode)
+
+
+def _indices(rng: np.random.Generator, given: AffineGiven) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """Return block and matrix of each product, both in the leading shape of the result."""
+    shape = given.result_shape()[:-2] if given.picks is not None else (0,)
+    blocks = np.arange(given.repeats).reshape(-1, *([1] * (len(shape) - 1)))
+    if given.indices == "any":
+        blocks = rng.integers(0, given.repeats, shape)
+    picks = rng.integers(0, given.stack, shape)
+    if given.indices == "any" and shape[0] > 1:
+        # Twice in a row the same matrix.
+        picks[1] = picks[0]
+    if given.indices == "sorted":
+        picks = np.sort(picks)
+    return np.broadcast_to(blocks, shape).astype(np.uint32), picks.astype(np.uint32)
 
 
 def _integer_planes(rng: np.random.Generator, given: AffineGiven, dtype: np.dtype[Any]) -> AffineArrays:
@@ -130,8 +186,8 @@ def _between_codes(rng: np.random.Generator, shape: tuple[int, ...], largest: in
 
 def _vectors(rng: np.random.Generator, given: AffineGiven) -> NDArray[np.float64]:
     shape = given.x_shape()
-    if given.x == "normal":
-        return rng.standard_normal(shape)
+    if given.x in ("normal", "tens"):
+        return rng.standard_normal(shape) * (_TENS if given.x == "tens" else 1.0)
     if given.x == "one-hot":
         hot = np.arange(given.batch) % given.inputs
         return np.broadcast_to(np.eye(given.inputs)[hot], shape)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from harness.compare import Mismatch
+    from harness.kinds.affine.data import Values
     from harness.kinds.affine.schema import AffineGiven
     from harness.subjects.protocol import AffineArrays
 
@@ -42,6 +43,14 @@ def result_place(index: tuple[int, ...], given: AffineGiven) -> str:
     where = f"stack {lead[0]}, repeat {lead[1]}, " if lead else ""
     hot = f" (1 at input {row % given.inputs}, else 0)" if given.x == "one-hot" else ""
     return f"{where}row {row} of x{hot}, output {output}"
+
+
+def gather_place(index: tuple[int, ...], values: Values) -> str:
+    """Name an element of the picked products by its index [..., row of x, output]."""
+    *lead, row, output = index
+    product = tuple(lead)
+    block, pick = int(values.blocks[product]), int(values.picks[product])
+    return f"product {', '.join(map(str, lead))} (block {block} of x, matrix {pick}), row {row}, output {output}"
 
 
 def code_text(planes: AffineArrays, index: tuple[int, ...]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.kinds.attention.data import pick_side
+from harness.kinds.attention.rope import rope_complaints
 from harness.kinds.attention.sharpness import LOOSEST, looseness
 
 if TYPE_CHECKING:
@@ -19,9 +20,14 @@ _GROUPS, _BITS = (32, 64, 128), (1, 2, 3, 4, 5, 6, 8)
 def complaints(case: AttentionCase) -> Iterator[Complaint]:
     """Yield the place and the description of everything that can't be, with what to write instead."""
     given = case.given
+    yield from _words(case)
+    yield from rope_complaints(case)
+    if "output" not in case.check:
+        return
+    if "keys" not in given.model_fields_set:
+        yield ("given",), "the key 'keys' is missing"
     before = list(_sizes(given)) + list(_mask(given)) + list(_data(given))
     yield from before
-    yield from _words(case)
     loose = 0.0 if before else looseness(given)
     if loose > LOOSEST:
         what = f"the bound is about {loose:.2g} times as large as an answer, so that hardly anything could fail"
@@ -52,12 +58,24 @@ def _mask(given: AttentionGiven) -> Iterator[Complaint]:
             yield ("given", "mask"), f"`mask: {given.mask}` needs the key `{key}` beside it"
         elif getattr(given, key) is not None and given.mask not in masks:
             yield ("given", key), f"does nothing without `mask: {masks[0]}`; remove it, or write that"
-    if given.mask_form is not None and given.mask == "none":
+    yield from _biases(given)
+    if given.mask_form is not None and given.mask == "none" and given.bias == "none":
         yield ("given", "mask_form"), "does nothing without a mask; remove it, or write one"
     if given.mask in ("causal", "sliding", "padded") and given.queries > given.keys:
         why = f"{given.queries} queries are the last of {given.keys} keys"
         yield ("given", "queries"), f"{why}; write at most as many queries as keys"
     yield from _seen(given)
+
+
+def _biases(given: AttentionGiven) -> Iterator[Complaint]:
+    if given.bias != "none" and given.mask_form == "boolean":
+        yield ("given", "mask_form"), "a boolean mask has no room for a bias; write `mask_form: additive`, or no form"
+    if given.per_head and given.mask not in ("random", "blind") and given.bias != "normal":
+        yield ("given", "per_head"), "only `mask: random` and `blind` and `bias: normal` differ from head to head"
+    if given.per_head and given.heads == 1:
+        yield ("given", "per_head"), "does nothing for one query head; write more, or remove it"
+    if given.bias != "none" and given.mask in ("blind", "padded") and given.sinks == "none":
+        yield ("given", "bias"), "a query that sees nothing has no finite answer when -inf is added; write another mask"
 
 
 def _seen(given: AttentionGiven) -> Iterator[Complaint]:
@@ -72,6 +90,10 @@ def _seen(given: AttentionGiven) -> Iterator[Complaint]:
 
 
 def _data(given: AttentionGiven) -> Iterator[Complaint]:
+    if given.views == "stride-0" and given.rows == 1 and given.kv_heads == 1:
+        yield ("given", "views"), "one row of one kv head has nothing to share; write more of either, or another view"
+    if given.views == "stride-0" and given.data == "pick" and given.mask not in ("none", "causal", "sliding"):
+        yield ("given", "data"), "rows that are equal pick equal keys, seen or not; write `data: normal`"
     if given.data in ("pick", "pick-hidden"):
         most = pick_side(given) ** 2
         if given.keys > most:

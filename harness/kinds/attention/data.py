@@ -10,7 +10,8 @@ import numpy as np
 from harness.attention_bound import Attended
 from harness.baseline import affine as baseline
 from harness.dtypes import numpy_dtype
-from harness.kinds.attention.masks import make_mask, spoken
+from harness.kinds.affine.layouts import repeated
+from harness.kinds.attention.masks import make_bias, make_mask, spoken
 from harness.subjects.protocol import AffineArrays, PlainArrays
 from harness.subjects.protocol.attention import AttentionInput
 
@@ -34,10 +35,14 @@ _LOWEST = {
 
 @dataclass(frozen=True)
 class Inputs:
-    """`shown` is what the subject gets; `sees` [rows, queries, keys]; `targets` [rows, heads, queries] of `pick`."""
+    """`shown` is what the subject gets; `targets` [rows, heads, queries] are the keys of `pick`.
+
+    `sees` and `bias`, which is added to the scores, are [rows, heads, queries, keys].
+    """
 
     shown: AttentionInput
     sees: NDArray[np.bool_]
+    bias: NDArray[np.float64] | None
     targets: NDArray[np.intp] | None
     _stored: tuple[Stored, Stored]
 
@@ -61,18 +66,30 @@ def make_inputs(given: AttentionGiven) -> Inputs:
     """Make all arrays of a case."""
     rng = np.random.default_rng(given.seed)
     mask = make_mask(rng, given)
-    sees = np.broadcast_to(mask[:, 0], (given.rows, given.queries, given.keys))
+    bias = make_bias(rng, given)
+    everywhere = (given.rows, given.heads, given.queries, given.keys)
+    sees = np.broadcast_to(mask, everywhere)
     targets = _targets(rng, given, sees) if given.data in ("pick", "pick-hidden") else None
+    shared = given.views == "stride-0"
+    if shared and targets is not None:
+        targets = repeated(targets)
     queries, keys = _queries_and_keys(rng, given, targets)
     values = _values(rng, given)
+    if shared:
+        queries, keys, values = repeated(queries), repeated(keys), repeated(values)
     if given.unseen == "loud":
-        values = np.where(np.any(sees, axis=1, keepdims=True).swapaxes(1, 2)[:, np.newaxis], values, _LOUD)
+        values = np.where(np.any(sees, axis=(1, 2))[:, np.newaxis, :, np.newaxis], values, _LOUD)
     stored = _store(keys, given), _store(values, given)
     dtype = numpy_dtype(given.dtype)
     shown = AttentionInput(
-        queries.astype(dtype), stored[0].arrays, stored[1].arrays, given.factor, spoken(given, mask), _sinks(rng, given)
+        queries.astype(dtype),
+        stored[0].arrays,
+        stored[1].arrays,
+        given.factor,
+        spoken(given, mask, bias),
+        _sinks(rng, given),
     )
-    return Inputs(shown, sees, targets, stored)
+    return Inputs(shown, sees, None if bias is None else np.broadcast_to(bias, everywhere), targets, stored)
 
 
 def pick_side(given: AttentionGiven) -> int:
@@ -84,7 +101,7 @@ def _targets(rng: np.random.Generator, given: AttentionGiven, sees: NDArray[np.b
     """Choose a key for every query: by turns the first and the last that it sees, and any; or one next to those."""
     targets = np.zeros((given.rows, given.heads, given.queries), np.intp)
     for row, head, query in np.ndindex(targets.shape):
-        seen = sees[row, query]
+        seen = sees[row, head, query]
         if given.data == "pick-hidden":
             padded = np.pad(seen, 1)
             near = np.flatnonzero(~seen & (padded[:-2] | padded[2:]))
@@ -126,7 +143,7 @@ def _coordinates(given: AttentionGiven) -> NDArray[np.float64]:
     """
     side = pick_side(given)
     row, head, column = np.ogrid[: given.rows, : given.kv_heads, : given.keys]
-    number = (column + 3 * head + 7 * row) % given.keys
+    number = (column + (0 if given.views == "stride-0" else 3 * head + 7 * row)) % given.keys
     keys = np.zeros(given.key_shape())
     for channel in (number % side, side + number // side):
         np.put_along_axis(keys, channel[..., np.newaxis], 1.0, axis=-1)

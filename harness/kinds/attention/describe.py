@@ -8,6 +8,7 @@ import numpy as np
 
 from harness.kinds.attention.data import make_inputs
 from harness.kinds.attention.evidence import columns_text
+from harness.kinds.attention.rope import describe_rope
 from harness.kinds.attention.run import Answers
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ _SHOWN_QUERIES = 4
 def describe(case: AttentionCase) -> Iterator[str]:
     """Write what attends to what, with the bound beside the size of the answers."""
     given = case.given
+    if "output" not in case.check:
+        yield from describe_rope(case)
+        return
     inputs = make_inputs(given)
     answers = Answers(given, inputs)
     yield f"queries: {given.dtype} {list(given.query_shape())}, {given.data}; {given.share} to a kv head"
@@ -28,9 +32,9 @@ def describe(case: AttentionCase) -> Iterator[str]:
     yield f"values: {given.storage} {list(given.value_shape())}, {given.values}"
     mask = inputs.shown.mask
     form = mask if isinstance(mask, str) else "none" if mask is None else f"{mask.dtype} {list(mask.shape)}"
-    yield f"mask: {given.mask}, given as {form}"
+    yield f"mask: {given.mask}, bias: {given.bias}, given as {form}; views: {given.views}"
     for query in range(min(given.queries, _SHOWN_QUERIES)):
-        yield f"query {query} of row 0 sees {columns_text(inputs.sees[0, query])}"
+        yield f"query {query} of row 0 sees {columns_text(inputs.sees[0, 0, query])}"
     sinks = inputs.shown.sinks
     yield f"sinks: {given.sinks}" + (
         "" if sinks is None else f", {', '.join(f'{float(one):.6g}' for one in sinks[:4])}"

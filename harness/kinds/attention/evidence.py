@@ -19,7 +19,7 @@ def query_place(index: tuple[int, ...], given: AttentionGiven, inputs: Inputs) -
     """Name an element of the output by its index [row, head, query, channel]."""
     row, head, query, channel = index
     kv = f" (kv head {head // given.share})" if given.share > 1 else ""
-    seen = columns_text(inputs.sees[row, query])
+    seen = columns_text(inputs.sees[row, head, query])
     return f"row {row}, head {head}{kv}, query {query}, which sees {seen}; channel {channel}"
 
 

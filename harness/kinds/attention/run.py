@@ -13,11 +13,12 @@ from harness.dtypes import numpy_dtype
 from harness.kinds.affine.border import Border
 from harness.kinds.attention.data import make_inputs
 from harness.kinds.attention.evidence import query_place, resembles, spread
+from harness.kinds.attention.rope import LAYOUTS, check_rope
 from harness.subjects.call import subject_call
-from harness.subjects.protocol import AffineArrays, PlainArrays
 from harness.subjects.protocol.attention import AttentionInput
 
 if TYPE_CHECKING:
+    from harness.kinds.affine.comparison import Watch
     from harness.kinds.attention.data import Inputs
     from harness.kinds.attention.schema import AttentionCase, AttentionGiven
     from harness.kinds.base import Notes
@@ -36,59 +37,63 @@ class Answers:
         self.expected = np.zeros(given.result_shape())
         self.limit = np.zeros(given.result_shape())
         sinks = inputs.shown.sinks
-        answered = np.any(inputs.sees, axis=-1, keepdims=True).swapaxes(1, 2) | (sinks is not None)
-        self.comparable = np.broadcast_to(answered, self.expected.shape[:3])
+        self.comparable = np.any(inputs.sees, axis=-1) | (sinks is not None)
         arithmetic = Arithmetic(given.dtype, affine=given.affine() is not None)
         for row, head in np.ndindex(given.rows, given.heads):
             attended = inputs.attended(row, head // given.share)
             queries = inputs.shown.queries[row, head].astype(np.float64)
             sink = None if sinks is None else float(sinks[head])
-            output, weights = attend_head(queries, attended.keys, attended.values, given.factor, inputs.sees[row], sink)
+            bias = None if inputs.bias is None else inputs.bias[row, head]
+            output, weights = attend_head(
+                queries, attended.keys, attended.values, given.factor, inputs.sees[row, head], sink, bias
+            )
             self.expected[row, head] = output
-            self.limit[row, head] = attention_limit(queries, attended, given.factor, weights, arithmetic, sink)
+            self.limit[row, head] = attention_limit(queries, attended, given.factor, weights, arithmetic, sink, bias)
 
 
-def run(case: AttentionCase, subject: Subject, notes: Notes) -> None:
-    """Run every check of the case; see `Kind.run`."""
+def run(case: AttentionCase, subject: Subject, notes: Notes, watch: Watch | None = None) -> None:
+    """Run every check of the case; see `Kind.run`. `watch` is shown every comparison."""
     given = case.given
-    inputs = make_inputs(given)
     border = Border(notes)
     with subject_call("opening attention"):
         attention = subject.attention()
-    lent = _lend(border, inputs.shown)
-    with subject_call("attend"):
-        shown = attention.attend(lent)
     if "output" in case.check:
-        _check_output(given, inputs, shown, border)
+        inputs = make_inputs(given)
+        lent = _lend(border, inputs.shown, given)
+        with subject_call("attend"):
+            shown = attention.attend(lent)
+        _check_output(given, inputs, shown, border, watch)
+    if "rope" in case.check:
+        check_rope(given, attention, border, watch)
     if "untouched" in case.check:
         border.check_untouched()
 
 
-def _lend(border: Border, shown: AttentionInput) -> AttentionInput:
-    def store(label: str, arrays: PlainArrays | AffineArrays) -> PlainArrays | AffineArrays:
-        if isinstance(arrays, AffineArrays):
-            return border.lend_planes(label, arrays)
-        return PlainArrays(border.lend(label, arrays.data))
-
+def _lend(border: Border, shown: AttentionInput, given: AttentionGiven) -> AttentionInput:
+    view = LAYOUTS.get(given.views, given.views)
     return AttentionInput(
-        border.lend("queries", shown.queries),
-        store("keys", shown.keys),
-        store("values", shown.values),
+        border.lend("queries", shown.queries, view),
+        border.lend_planes("of keys", shown.keys, view),
+        border.lend_planes("of values", shown.values, view),
         shown.scale,
         shown.mask if shown.mask is None or isinstance(shown.mask, str) else border.lend("mask", shown.mask),
         None if shown.sinks is None else border.lend("sinks", shown.sinks),
     )
 
 
-def _check_output(given: AttentionGiven, inputs: Inputs, shown: object, border: Border) -> None:
+def _check_output(given: AttentionGiven, inputs: Inputs, shown: object, border: Border, watch: Watch | None) -> None:
     taken = border.take("what attend returned", shown, given.result_shape(), numpy_dtype(given.dtype))
     actual = taken.astype(np.float64)
     answers = Answers(given, inputs)
     border.notes.compared()
+    border.notes.judged_by(taken, Bound(np.where(answers.comparable[..., np.newaxis], answers.limit, np.inf)))
     # Any number will do where a query sees nothing: it is compared with itself, unless it is none.
     free = ~answers.comparable[..., np.newaxis] & np.isfinite(actual)
     expected = np.where(free, actual, answers.expected)
-    if wrong := Bound(answers.limit).check(expected, actual):
+    policy = Bound(answers.limit)
+    if watch:
+        watch("output", policy, expected, actual)
+    if wrong := policy.check(expected, actual):
         index = wrong.index
         far = ~(np.abs(actual - expected) <= answers.limit)
         words = [wrong.note, spread(far), resembles(index, actual, given, inputs)]

@@ -7,14 +7,16 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from harness.case.model import CaseModel, Count, Dtype, Positive, Strict
+from harness.case.model import CaseModel, Count, Dtype, Positive, Strict, Whole
 from harness.subjects.protocol import AffineStorage
 
-Check = Literal["output", "untouched"]
+Check = Literal["output", "rope", "untouched"]
 Mask = Literal["none", "causal", "sliding", "ranges", "padded", "random", "blind"]
 Sinks = Literal["none", "zeros", "normal", "half", "large", "lowest"]
 Data = Literal["normal", "sparse", "large", "equal", "zeros", "pick", "pick-hidden"]
 Values = Literal["normal", "offset", "cancel"]
+Bias = Literal["none", "normal", "slopes"]
+Views = Literal["contiguous", "transposed", "channels-first", "sliced", "stride-0"]
 Range = Annotated[list[Count], Field(min_length=2, max_length=2)]
 
 
@@ -22,6 +24,7 @@ class AttentionGiven(Strict):
     """The arrays that attention is computed of.
 
     Queries are [rows, query_heads, queries, head_dim], keys and values [rows, kv_heads, keys, head_dim or value_dim].
+    The check `rope` rotates the queries, and looks at nothing else.
     """
 
     rows: Positive = Field(default=1, description="requests in the batch")
@@ -30,7 +33,7 @@ class AttentionGiven(Strict):
     head_dim: Positive = 64
     value_dim: Positive | None = Field(default=None, description="default: head_dim")
     queries: Positive = Field(default=1, description="queries of a row and head")
-    keys: Positive = Field(description="columns: keys, and values, of a row and head")
+    keys: Positive = Field(default=1, description="columns: keys, and values, of a row and head; `output` needs it")
     dtype: Dtype = "float32"
     storage: Annotated[str, Field(pattern=r"^(plain|affine[1-8]x\d+)$")] = "plain"
     scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
@@ -44,6 +47,12 @@ class AttentionGiven(Strict):
     )
     mask_form: Literal["boolean", "additive"] | None = Field(
         default=None, description="default: boolean, and the word `causal` for a causal mask"
+    )
+    per_head: bool = Field(default=False, description="a random or blind mask, or a bias, for each query head")
+    bias: Bias = Field(
+        default="none",
+        description="finite numbers that an additive mask holds where a query sees a key. normal: of about 2; slopes: "
+        "less the further back, by 1/2, 1/4, ... for each head",
     )
     window: Positive | None = Field(default=None, description="keys a query sees, its own included")
     ranges: Annotated[list[Range], Field(min_length=1)] | None = Field(
@@ -65,6 +74,22 @@ class AttentionGiven(Strict):
     unseen: Literal["same", "loud"] = Field(
         default="same", description="columns that no query of a row sees; loud: values of 1000"
     )
+    views: Views = Field(
+        default="contiguous",
+        description="how queries, keys and values lie in memory. transposed: tokens before heads; channels-first: "
+        "tokens are the last axis; sliced: out of a larger array; stride-0: rows, or the heads of the only one, share "
+        "one place, and so are equal",
+    )
+    offsets: Annotated[list[Whole], Field(min_length=1)] | None = Field(
+        default=None, description="of `rope`: position of the first query of each row, repeated over the rows"
+    )
+    dims: Positive | None = Field(default=None, description="of `rope`: channels that turn; default: head_dim")
+    traditional: bool = Field(default=False, description="of `rope`: neighboring channels are a pair, not halves")
+    base: Annotated[float, Field(gt=1, allow_inf_nan=False)] = Field(default=10000.0, description="of `rope`")
+    position_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        default=1.0, description="of `rope`: what positions are multiplied with"
+    )
+    one_offset: bool = Field(default=False, description="of `rope`: the offset is given as a number, not as an array")
     seed: Count = 0
 
     @field_validator("storage", mode="wrap")
@@ -97,6 +122,15 @@ class AttentionGiven(Strict):
     def factor(self) -> float:
         """The scale of the scores."""
         return self.head_dim**-0.5 if self.scale is None else self.scale
+
+    @property
+    def turned(self) -> int:
+        """Channels that `rope` turns."""
+        return self.dims or self.head_dim
+
+    def offset_of(self, row: int) -> int:
+        """Return the position of the first query of a row."""
+        return self.offsets[row % len(self.offsets)] if self.offsets else 0
 
     def query_shape(self) -> tuple[int, ...]:
         """Return the shape of the queries."""

@@ -67,6 +67,8 @@ def check_output(
     shape = (len(expected), len(expected[0]), given.heads, given.value_dim)
     if not _fits("output", answer.output, shape, numpy_dtype(given.dtype), where, notes):
         return
+    limits = np.full(shape, np.inf)
+    notes.judged_by(answer.output, Bound(limits))
     for row, own in enumerate(expected):
         columns = [column for column, token in enumerate(own) if token is not None]
         tokens = [token for token in own if token is not None]
@@ -76,7 +78,9 @@ def check_output(
         sizes = [size for _, size in tokens if size is not None]
         size = np.stack(sizes) if sizes else None
         shown, taken = answer.output[row, columns], track.rows[row].position
-        wrong = _compare(values, size, shown, track.bench.layer, taken, given.dtype, notes)
+        limit = _limit(size, track.bench.layer, taken, given.dtype)
+        limits[row, columns] = 0.0 if limit is None else limit
+        wrong = _compare(values, limit, shown, notes)
         if wrong is not None:
             column, *rest = wrong.index
             at = f"{where}: row {row}, column {columns[column]}, [head, channel] {place(rest)}"
@@ -89,6 +93,7 @@ def check_states(track: Track, where: str, checks: Sequence[str], notes: Notes) 
     given, layer = track.bench.given, track.bench.layer
     if "conv-state" in checks and (shown := track.cache.conv_state()) is not None:
         wanted = np.stack([row.exact.conv_state() for row in track.rows])
+        notes.judged_by(shown, Exact())
         fits = _fits("conv-state", shown, wanted.shape, numpy_dtype(given.dtype), where, notes)
         if fits and (wrong := _exact(wanted, shown)):
             row, *rest = wrong.index
@@ -101,7 +106,9 @@ def check_states(track: Track, where: str, checks: Sequence[str], notes: Notes) 
             values = np.stack([row.exact.state() for row in track.rows])
             sizes = [row.bounds.state() for row in track.rows if row.bounds is not None]
             taken = max(row.position for row in track.rows)
-            wrong = _compare(values, np.stack(sizes) if sizes else None, shown, layer, taken, "float32", notes)
+            limit = _limit(np.stack(sizes) if sizes else None, layer, taken, "float32")
+            notes.judged_by(shown, Exact() if limit is None else Bound(limit))
+            wrong = _compare(values, limit, shown, notes)
             if wrong is not None:
                 row, *rest = wrong.index
                 at = f"{where}: row {row}, [head, value, key] {place(rest)}"
@@ -123,15 +130,14 @@ def check_untouched(track: Track, where: str, notes: Notes) -> None:
             return
 
 
-def _compare(
-    expected: Array, size: Array | None, actual: Array, layer: Layer, tokens: int, dtype: str, notes: Notes
-) -> Mismatch | None:
-    """Exactly where no `size` is given, else within gamma_n * size, n as `roundings` counts (see `dot_bound`)."""
+def _limit(size: Array | None, layer: Layer, tokens: int, dtype: str) -> Array | None:
+    """Return gamma_n * size, n as `roundings` counts (see `dot_bound`); None: exactly, where no size is given."""
+    return None if size is None else dot_bound(roundings(layer, tokens), size, UNIT_ROUNDOFF[dtype], extra=0)
+
+
+def _compare(expected: Array, limit: Array | None, actual: Array, notes: Notes) -> Mismatch | None:
     notes.compared()
-    if size is None:
-        return _exact(expected, actual)
-    limit = dot_bound(roundings(layer, tokens), size, UNIT_ROUNDOFF[dtype], extra=0)
-    return Bound(limit).check(expected, actual)
+    return _exact(expected, actual) if limit is None else Bound(limit).check(expected, actual)
 
 
 def _exact(expected: Array, actual: Array) -> Mismatch | None:

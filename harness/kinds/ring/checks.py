@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.attention_bound import Arithmetic, Attended, attention_limit
-from harness.baseline.attention import attend
+from harness.baseline.attention import attend_head
 from harness.compare import Bound, Exact
 from harness.kinds.ring.observe import View, parts, ranges
 
@@ -108,33 +108,57 @@ def check_attention(
     if output.shape != shape:
         notes.found("shape", f"{where}: attention output", str(list(shape)), str(list(output.shape)))
         return
-    scale = spec.head_dim**-0.5
-    share = spec.query_heads // spec.kv_heads
+    limits = np.full(shape, np.inf)
+    notes.judged_by(output, Bound(limits))
     for row, alone in enumerate(alones):
-        arithmetic = Arithmetic(spec.dtype, affine=alone.affine)
-        for query in range(queries):
-            ids = expected[row][query]
-            if ids is None:
-                notes.compared()
-                if not np.isfinite(output[row, :, query].astype(np.float64)).all():
-                    notes.found(
-                        "attention", f"{where}: row {row}, padding query {query}", "finite values", "NaN or infinity"
-                    )
-                continue
-            alone.need(ids)
-            for head in range(heads):
-                q = tokens.queries[block[row, query], head].astype(np.float64)
-                k, v = alone.keys.values[ids, head // share], alone.values.values[ids, head // share]
-                want, weights = attend(q, k, v, scale)
-                parts_of = Attended(
-                    k, alone.keys.magnitudes[ids, head // share], v, alone.values.magnitudes[ids, head // share]
+        real = [query for query, ids in enumerate(expected[row]) if ids is not None]
+        for query in sorted(set(range(queries)) - set(real)):
+            notes.compared()
+            if not np.isfinite(output[row, :, query].astype(np.float64)).all():
+                notes.found(
+                    "attention", f"{where}: row {row}, padding query {query}", "finite values", "NaN or infinity"
                 )
-                limit = attention_limit(q[np.newaxis], parts_of, scale, weights[np.newaxis], arithmetic)[0]
-                notes.compared()
-                wrong = Bound(limit).check(want, output[row, head, query])
-                if wrong is not None:
-                    place = (
-                        f"{where}: row {row}, query of token {block[row, query]}, head {head}, channel {wrong.where}"
-                    )
-                    notes.found("attention", place, wrong.expected, wrong.actual, wrong.note)
-                    return
+        if not real:
+            continue
+        wanted = _attention_of_row(
+            [expected[row][query] or [] for query in real], block[row, real], tokens, alone, spec
+        )
+        for head in range(heads):
+            want, limit = wanted[head]
+            limits[row, head, real] = limit
+            notes.compared(len(real))
+            wrong = Bound(limit).check(want, output[row, head, real])
+            if wrong is not None:
+                query, channel = wrong.index or (0, 0)
+                token = block[row, real[query]]
+                place = f"{where}: row {row}, query of token {token}, head {head}, channel [{channel}]"
+                notes.found("attention", place, wrong.expected, wrong.actual, wrong.note)
+                return
+
+
+def _attention_of_row(
+    seen: list[list[int]], asking: NDArray[np.int64], tokens: Tokens, alone: Alone, spec: RingSpec
+) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Return, for each query head of one row, the output [queries, value_dim] and the bound on its error.
+
+    `seen` has the ids that each query may attend to, `asking` the id of each query.
+    """
+    ids = sorted({token for query in seen for token in query})
+    alone.need(ids)
+    sees = np.array([np.isin(ids, query) for query in seen])
+    arithmetic = Arithmetic(spec.dtype, affine=alone.affine)
+    scale, share = spec.head_dim**-0.5, spec.query_heads // spec.kv_heads
+    results = []
+    for kv_head in range(spec.kv_heads):
+        # Query heads that share a key head ask as one block.
+        heads = range(kv_head * share, (kv_head + 1) * share)
+        queries = np.concatenate([tokens.queries[asking, head] for head in heads]).astype(np.float64)
+        keys, values = alone.keys, alone.values
+        attended = Attended(
+            keys.values[ids, kv_head], keys.magnitudes[ids, kv_head],
+            values.values[ids, kv_head], values.magnitudes[ids, kv_head],
+        )  # fmt: skip
+        want, weights = attend_head(queries, attended.keys, attended.values, scale, np.tile(sees, (share, 1)))
+        limit = attention_limit(queries, attended, scale, weights, arithmetic)
+        results += list(zip(np.split(want, share), np.split(limit, share), strict=True))
+    return results

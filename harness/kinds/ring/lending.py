@@ -9,8 +9,9 @@ import numpy as np
 
 from harness.compare import Bound, Exact
 from harness.kinds.ring.checks import check_attention, check_stored, check_visible
-from harness.kinds.ring.observe import decoded, read_answer
+from harness.kinds.ring.observe import decoded, pieces, read_answer
 from harness.subjects.call import subject_call
+from harness.subjects.protocol import PlainArrays
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from harness.kinds.ring.observe import View
     from harness.kinds.ring.stored import Alone
     from harness.kinds.ring.track import Track
-    from harness.subjects.protocol import AffineStorage, Answer, Donor
+    from harness.subjects.protocol import AffineStorage, Answer, Arrays, Donor
 
 # Products with decoded planes: each value is rounded when it is decoded and when it is stored.
 DECODE_ROUNDINGS = 3
@@ -75,7 +76,7 @@ def look(loan: Loan, window: int | None, queries: int, group: int | None, checks
     good = check_visible(view, expected, ids, where, notes) if "visible" in checks else True
     if good and "stored" in checks:
         good = (
-            _check_decoded(view, track.alones(), track.spec.dtype, where, notes)
+            _check_decoded(answer, view, track.alones(), track.spec.dtype, where, notes)
             if loan.decoded
             else check_stored(view, track.alones(), where, notes)
         )
@@ -135,7 +136,7 @@ def _seen(view: View, row: int) -> list[int]:
     return sorted(view.key_ids[row, np.flatnonzero(view.sees[row, 0])].tolist())
 
 
-def _check_decoded(view: View, alones: Sequence[Alone], dtype: str, where: str, notes: Notes) -> bool:
+def _check_decoded(answer: Answer, view: View, alones: Sequence[Alone], dtype: str, where: str, notes: Notes) -> bool:
     """Compare decoded columns with what each token's planes say.
 
     Bound: scale * code, the sum with the bias, and storing the result round once each: 3u (|scale * code| + |bias|).
@@ -144,16 +145,30 @@ def _check_decoded(view: View, alones: Sequence[Alone], dtype: str, where: str, 
 
     before = len(notes.findings)
     unit = DECODE_ROUNDINGS * UNIT_ROUNDOFF[dtype]
+    limits = [_judged(arrays, notes) for arrays in (answer.keys, answer.values)]
     for row, alone in enumerate(alones):
         columns = np.flatnonzero(view.sees[row].any(axis=0) & (view.key_ids[row] > 0))
         ids = view.key_ids[row, columns]
         alone.need(ids.tolist())
-        for name, arrays, plane in (("keys", view.keys[row], alone.keys), ("values", view.values[row], alone.values)):
+        sides = (("keys", view.keys[row], alone.keys), ("values", view.values[row], alone.values))
+        for (name, arrays, plane), limit in zip(sides, limits, strict=True):
             notes.compared()
             got = np.moveaxis(decoded(arrays)[0][:, columns], 0, 1)
+            limit[row][:, columns] = np.moveaxis(unit * plane.magnitudes[ids], 0, 1)
             wrong = Bound(unit * plane.magnitudes[ids]).check(plane.values[ids], got)
             if wrong is not None:
                 notes.found(
                     "stored", f"{where}: row {row}, {name} {wrong.where}", wrong.expected, wrong.actual, wrong.note
                 )
     return len(notes.findings) == before
+
+
+def _judged(arrays: Arrays, notes: Notes) -> list[NDArray[np.float64]]:
+    """Judge plain arrays by limits that are infinite so far; returns those of each row, to be filled in."""
+    rows: list[NDArray[np.float64]] = []
+    for piece in pieces(arrays):
+        if isinstance(piece, PlainArrays):
+            limits = np.full(piece.data.shape, np.inf)
+            notes.judged_by(piece.data, Bound(limits))
+            rows.extend(limits)
+    return rows

@@ -118,11 +118,13 @@ class Comparison:
         with subject_call("gemv"):
             shown = self.trellis.gemv(inputs.spec, inputs.codes, inputs.scales, inputs.x, splits=given.splits)
         actual = self._array("gemv", shown, (given.batch, given.columns), np.dtype(np.float32))
+        bound = Bound(self._product_bound())
+        self.notes.judged_by(actual, Exact() if given.x == "one-hot" else bound)
         if given.x == "one-hot":
             self._check_one_hot(actual)
             return
         expected = baseline.product(inputs.x, self.weights)
-        if wrong := self._compare(Bound(self._product_bound()), expected, actual):
+        if wrong := self._compare(bound, expected, actual):
             vector, column = _index(wrong)
             where = f"vector {vector}, {self._column_text(column)}"
             self.notes.found("gemv", where, wrong.expected, wrong.actual, f"{wrong.note}; {self._splits_text()}")
@@ -156,6 +158,7 @@ class Comparison:
             with subject_call("decode"):
                 shown = self.trellis.decode(self.inputs.spec, self.inputs.codes, self.inputs.scales)
             self.decoded = self._array("decode", shown, self.weights.shape, np.dtype(np.float32))
+            self.notes.judged_by(self.decoded, Exact())
         return self.decoded
 
     def _array(self, call: str, shown: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -7,6 +7,7 @@ answer. Every method has a default that says "unsupported", so that a subject of
 from harness.subjects.protocol.affine import Affine
 from harness.subjects.protocol.arrays import AffineArrays, AffineStorage, Arrays, PlainArrays, RowsApart
 from harness.subjects.protocol.attention import Attention, AttentionInput
+from harness.subjects.protocol.kernel import KernelAnswer, KernelLaunch, Kernels, KernelText, KernelView
 from harness.subjects.protocol.outcomes import Refused, Unsupported
 from harness.subjects.protocol.recurrent import (
     Recurrent,
@@ -30,6 +31,11 @@ __all__ = [
     "Block",
     "Donor",
     "HandedOut",
+    "KernelAnswer",
+    "KernelLaunch",
+    "KernelText",
+    "KernelView",
+    "Kernels",
     "Layout",
     "Pinned",
     "PlainArrays",

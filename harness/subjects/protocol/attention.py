@@ -25,8 +25,9 @@ class AttentionInput:
     h // (query_heads / kv_heads).
 
     `mask` None: a query sees every column. `"causal"`: the last query sees every column, the one before it all but the
-    last, and so on. Boolean [rows or 1, 1, queries or 1, columns]: True where a query sees a column. In the dtype of
-    the queries, same shape: added to the scores, 0 where a query sees a column and -inf where not.
+    last, and so on. Boolean [rows or 1, query_heads or 1, queries or 1, columns]: True where a query sees a column. In
+    the dtype of the queries, same shape: added to the scaled scores, -inf where a query doesn't see a column, and 0 or
+    any finite number where it does.
 
     `sinks` [query_heads], in the dtype of the queries: a logit per head that takes part in the softmax, is not scaled,
     and brings no value. A query that sees nothing gets zeros with sinks, and any finite numbers without.
@@ -40,12 +41,32 @@ class AttentionInput:
     sinks: NDArray[np.generic] | None = None
 
 
+@dataclass(frozen=True)
+class RopeInput:
+    """What rotary position embedding turns: `x` [rows, heads, tokens, head_dim], the first `dims` channels of it.
+
+    Token t of a row is at position `scale` * (offset + t), `offsets` being int32 [rows], or one number for all. Pair i
+    turns by position * base ** (-2 i / dims): channels i and i + dims / 2, or 2 i and 2 i + 1 if `traditional`.
+    """
+
+    x: NDArray[np.generic]
+    dims: int
+    traditional: bool
+    base: float
+    scale: float
+    offsets: NDArray[np.int32] | int
+
+
 class Attention:
     """Attention under test (kind `attention`)."""
 
     def attend(self, given: AttentionInput) -> NDArray[np.generic]:
         """Return [rows, query_heads, queries, value_dim] in the dtype of the queries."""
         raise Unsupported("attention")
+
+    def rope(self, given: RopeInput) -> NDArray[np.generic]:
+        """Return `given.x` with every token turned by its position, in the same dtype."""
+        raise Unsupported("rotary positions")
 
     def timed(self, given: AttentionInput) -> Callable[[int], None]:
         """Return a function of a call number that does it once, evaluated, on arrays that are on the device."""

@@ -9,6 +9,7 @@ from harness.subjects.protocol.outcomes import Unsupported
 if TYPE_CHECKING:
     from harness.subjects.protocol.affine import Affine
     from harness.subjects.protocol.attention import Attention
+    from harness.subjects.protocol.kernel import Kernels
     from harness.subjects.protocol.recurrent import Recurrent, RecurrentSpec
     from harness.subjects.protocol.ring import Ring, RingSpec
     from harness.subjects.protocol.trellis import Trellis
@@ -18,6 +19,7 @@ OFFERED_BY = {
     "affine": "affine",
     "attention": "attention",
     "donor": "ring",
+    "kernel": "kernel",
     "recurrent": "recurrent",
     "ring": "ring",
     "trellis": "trellis",
@@ -46,6 +48,10 @@ class Subject:
     def attention(self) -> Attention:
         """Return the subject's attention."""
         raise Unsupported("kind attention")
+
+    def kernel(self) -> Kernels:
+        """Return what launches Metal kernel text."""
+        raise Unsupported("kind kernel")
 
     def recurrent(self, spec: RecurrentSpec) -> Recurrent:
         """Return an empty recurrent cache as `spec` asks for."""

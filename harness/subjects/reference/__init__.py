@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from harness.subjects.protocol import Subject
 
 if TYPE_CHECKING:
-    from harness.subjects.protocol import Affine, Attention, Recurrent, RecurrentSpec, Ring, RingSpec, Trellis
+    from harness.subjects.protocol import Affine, Attention, Kernels, Recurrent, RecurrentSpec, Ring, RingSpec, Trellis
 
 
 class Reference(Subject):
@@ -34,6 +34,12 @@ class Reference(Subject):
         from harness.subjects.reference.attention import ReferenceAttention
 
         return ReferenceAttention()
+
+    def kernel(self) -> Kernels:
+        """Return what launches Metal kernel text on this machine."""
+        from harness.subjects.reference.kernel import ReferenceKernels
+
+        return ReferenceKernels()
 
     def recurrent(self, spec: RecurrentSpec) -> Recurrent:
         """Return an empty recurrent cache with its layer."""

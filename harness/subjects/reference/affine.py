@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
-from harness.subjects.arrays import to_mlx, to_numpy
+from harness.subjects.arrays import to_numpy
 from harness.subjects.protocol import Affine, AffineArrays, Unsupported
+from harness.subjects.views import to_mlx_view
 from impl.affine import AffinePlanes, affine_matmul, dequantize, quantize
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class ReferenceAffine(Affine):
 
     def quantize(self, x: NDArray[np.generic], group_size: int, bits: int) -> AffineArrays:
         """Return the planes of `x` [..., n]."""
-        planes = quantize(to_mlx(x), group_size, bits)
+        planes = quantize(to_mlx_view(x), group_size, bits)
         packed, scales, biases = (to_numpy(part) for part in planes.parts)
         return AffineArrays(packed, scales, biases, group_size, bits)
 
@@ -32,13 +33,13 @@ class ReferenceAffine(Affine):
 
     def matmul(self, x: NDArray[np.generic], planes: AffineArrays, *, transpose: bool) -> NDArray[np.generic]:
         """Return x @ W.T (`transpose`) or x @ W."""
-        return to_numpy(affine_matmul(to_mlx(x), _on_device(planes), transpose=transpose))
+        return to_numpy(affine_matmul(to_mlx_view(x), _on_device(planes), transpose=transpose))
 
     def timed(
         self, operation: str, x: NDArray[np.generic], planes: AffineArrays, *, transpose: bool
     ) -> Callable[[int], None]:
         """Return a function that does `operation` once, on arrays that are on the device beforehand."""
-        device_x, device_planes = to_mlx(x), _on_device(planes)
+        device_x, device_planes = to_mlx_view(x), _on_device(planes)
         mx.eval(device_x, *device_planes.parts)
 
         def quantize_once(_call: int) -> None:
@@ -60,5 +61,5 @@ class ReferenceAffine(Affine):
 
 
 def _on_device(planes: AffineArrays) -> AffinePlanes:
-    parts = (to_mlx(planes.packed), to_mlx(planes.scales), to_mlx(planes.biases))
+    parts = (to_mlx_view(planes.packed), to_mlx_view(planes.scales), to_mlx_view(planes.biases))
     return AffinePlanes(*parts, group_size=planes.group_size, bits=planes.bits)

@@ -9,6 +9,7 @@ import numpy as np
 
 from harness.subjects.arrays import to_mlx, to_numpy
 from harness.subjects.protocol import AffineArrays, Attention, PlainArrays, Unsupported
+from harness.subjects.views import to_mlx_view
 from impl.affine import AffinePlanes
 from impl.attention import attend
 
@@ -43,7 +44,9 @@ def _prepared(given: AttentionInput) -> Callable[[], mx.array]:
     mask, sinks = given.mask, given.sinks
     if isinstance(mask, np.ndarray) and mask.dtype != np.bool_:
         raise Unsupported("additive masks")
-    queries, keys, values = to_mlx(given.queries), _on_device(given.keys), _on_device(given.values)
+    if isinstance(mask, np.ndarray) and mask.shape[1] > 1:
+        raise Unsupported("a mask for each head")
+    queries, keys, values = to_mlx_view(given.queries), _on_device(given.keys), _on_device(given.values)
     device_mask = to_mlx(mask) if isinstance(mask, np.ndarray) else mask
     device_sinks = None if sinks is None else to_mlx(sinks)
     mx.eval(queries, *_parts(keys), *_parts(values))
@@ -52,8 +55,8 @@ def _prepared(given: AttentionInput) -> Callable[[], mx.array]:
 
 def _on_device(arrays: PlainArrays | AffineArrays) -> Tensor:
     if isinstance(arrays, PlainArrays):
-        return to_mlx(arrays.data)
-    parts = (to_mlx(arrays.packed), to_mlx(arrays.scales), to_mlx(arrays.biases))
+        return to_mlx_view(arrays.data)
+    parts = (to_mlx_view(arrays.packed), to_mlx_view(arrays.scales), to_mlx_view(arrays.biases))
     return AffinePlanes(*parts, group_size=arrays.group_size, bits=arrays.bits)
 
 

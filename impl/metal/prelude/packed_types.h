@@ -25,6 +25,7 @@ inline vec<T, N> msl_unpack(P first) {
   packed_vec(vec<T, N> v) {                                                             \
     for (int i = 0; i < N; ++i) (*this)[i] = v[i];                                      \
   }                                                                                     \
+  packed_vec &operator=(vec<T, N> v) { return *this = packed_vec(v); }                  \
   explicit packed_vec(T all) : packed_vec(vec<T, N>(all)) {}                            \
   operator vec<T, N>() const { return msl_unpack<T, N>(&x); }                           \
   operator vec<T, N>() const constant { return msl_unpack<T, N>(&x); }                  \

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from harness.outcome import Result
     from harness.session import Session
 
-SAMPLE = 3
+SAMPLE = 2
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

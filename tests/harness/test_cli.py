@@ -119,6 +119,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_every_broken_file_is_told_in_one_go_and_nothing_runs(folder: Path) -> None:
     answers = together([("run", name) for name in BROKEN], folder / "broken")
     for (name, (_, lines)), answer in zip(BROKEN.items(), answers, strict=True):
@@ -175,6 +176,7 @@ def test_the_schema_on_stdout_and_in_a_file(tmp_path: Path, capsys: pytest.Captu
     assert (tmp_path / "s.json").read_text(encoding="utf-8") == schema_text()
 
 
+@pytest.mark.slow
 def test_what_a_worker_has_to_be_asked_for(folder: Path) -> None:
     (folder / "cases" / "known").mkdir()
     known = folder / "cases" / "known" / "reference.yaml"
@@ -237,6 +239,7 @@ def without_reader(command: Sequence[str], cwd: Path) -> tuple[int, str]:
     return process.returncode, said
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough_changes_nothing(folder: Path) -> None:
     commands = {
         ("list", "--instances"): 0,

@@ -33,12 +33,13 @@ def subject(ring: type[NaiveRows]) -> NaiveMixed:
     return fake
 
 
-LONG = "ring/a-long-batch-of-mixed-rows"
-# Timed cases are large, and their behavior is that of smaller ones.
+LONG = "a-long-batch-of-mixed-rows"
+# Timed cases are large, and so is the long one; their behavior is that of smaller ones.
 FILES = [
     f"{path.parent.name}/{path.stem}"
     for path in sorted([*CASES.glob("donor/*.yaml"), *CASES.glob("ring/*.yaml")])
     if "time:" not in path.read_text()
+    and path.stem != LONG
     and ("layout" in path.read_text() or "crossing:" in path.read_text() or path.parent.name == "donor")
 ]
 
@@ -46,9 +47,8 @@ FILES = [
 @pytest.mark.parametrize("name", FILES)
 def test_a_right_batch_passes(name: str) -> None:
     every = instances(name)
-    few = {item.id: item for item in (every[0], every[len(every) // 2], every[-1])}
-    # Hundreds of updates, each looked at in Python: one instance is as good as three.
-    for instance in list(few.values())[: 1 if name == LONG else None]:
+    few = {item.id: item for item in (every[0], every[-1])}
+    for instance in few.values():
         result = execute(instance, NaiveMixed())
         assert result.outcome is Outcome.PASSED, (instance.id, result)
 

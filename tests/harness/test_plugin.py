@@ -48,9 +48,9 @@ def run_pytest(project: Path, *arguments: str, module: bool = True) -> subproces
 def test_it_collects_a_sample_and_says_so(project: Path) -> None:
     done = run_pytest(project, "-v")
     assert done.returncode == 0, done.stdout
-    assert "metal-assay: on reference, a fixed sample of 3 instances a case" in done.stdout
+    assert "metal-assay: on reference, a fixed sample of 2 instances a case" in done.stdout
     assert "two-blocks.yaml::two-blocks[window=4] PASSED" in done.stdout
-    assert "3 passed" in done.stdout
+    assert "2 passed" in done.stdout
 
 
 @pytest.mark.parametrize("module", [True, False])
@@ -64,8 +64,8 @@ def test_it_works_as_command_and_as_module(project: Path, *, module: bool) -> No
 
 def test_every_instance_on_request(project: Path) -> None:
     assert "5 tests collected" in run_pytest(project, "--assay-sample", "all", "--collect-only").stdout
-    (project / "pytest.ini").write_text("[pytest]\nassay_sample = 2\n")
-    assert "2 tests collected" in run_pytest(project, "--collect-only").stdout
+    (project / "pytest.ini").write_text("[pytest]\nassay_sample = 3\n")
+    assert "3 tests collected" in run_pytest(project, "--collect-only").stdout
 
 
 def test_an_instance_outside_the_sample_can_be_named(project: Path) -> None:
@@ -106,7 +106,7 @@ def test_rounds_reach_pytest_benchmark(project: Path) -> None:
     done = run_pytest(project, "--benchmark", "--benchmark-json=out.json", "--benchmark-autosave", "cases")
     assert done.returncode == 0, done.stdout
     benchmarks = json.loads((project / "out.json").read_text())["benchmarks"]
-    assert len(benchmarks) == 3
+    assert len(benchmarks) == 2
     first = benchmarks[0]
     assert first["name"] == "two-blocks[window=4]:decode"
     assert first["fullname"] == "cases/two-blocks.yaml::two-blocks[window=4]:decode"

@@ -19,6 +19,8 @@ from harness.pool import Limits
 from harness.record import read_record
 from harness.run import Options, run
 
+pytestmark = pytest.mark.slow
+
 FAKES = Path(__file__).parents[1] / "fakes" / "bad_subjects.py"
 CASE = """
 assay: 1

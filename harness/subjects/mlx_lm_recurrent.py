@@ -94,6 +94,7 @@ class MlxLmRecurrent(Recurrent):
             parts = mx.split(convolved, [keys, 2 * keys], axis=-1)
             q, k, v = (part.reshape(rows, tokens, spec.heads, -1) for part in parts)
             decay, gate = to_mlx(block.decay), to_mlx(block.gate)
+            output: mx.array
             output, self.cache[1] = gated_delta_ops(q, k, v, decay, gate, self.cache[1], mask)
             return output
         if spec.weights.rate is None:

@@ -6,6 +6,7 @@ Each is an object with the arguments of `mx.fast.metal_kernel`. Modules make mos
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import pkgutil
 import sys

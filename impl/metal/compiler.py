@@ -94,7 +94,9 @@ def _build(unit: str, math_mode: str, toolchain: Toolchain, name: str) -> bytes:
 
 def _precompiled(flags: tuple[str, ...], toolchain: Toolchain) -> Path:
     # The prelude is thousands of lines: parsed once for each set of flags, it costs a kernel nothing.
-    key = cache.digest([_sources(), toolchain.version, processor_features(), *flags])
+    # Its files are known by their paths: beside another copy of this project it would not keep them from being
+    # included a second time.
+    key = cache.digest([str(HERE), _sources(), toolchain.version, processor_features(), *flags])
 
     def build() -> bytes:
         with tempfile.TemporaryDirectory(prefix="metal-assay-") as folder:

@@ -58,7 +58,7 @@ def prepare(instances: Iterable[Instance], subject: Subject, jobs: int) -> int:
     kernels = subject.kernel()
     distinct: dict[object, tuple[KernelText, KernelLaunch]] = {}
     for instance in instances:
-        given: KernelGiven = instance.case.given  # type: ignore[attr-defined]
+        given: KernelGiven = instance.case.given  # type: ignore[attr-defined]  # of kind kernel
         for twin in (False, True) if given.twin is not None else (False,):
             text = kernel_text(given, twin=twin)
             inputs = make_inputs(given)

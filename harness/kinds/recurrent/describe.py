@@ -62,7 +62,7 @@ class _AgreeingCache(Recurrent):
     def _agree(self, *_: object) -> None:
         """Agree."""
 
-    prepare = finalize = begin = commit = rollback = extend = filter = _agree  # type: ignore[assignment]
+    prepare = finalize = begin = commit = rollback = extend = filter = _agree  # type: ignore[assignment]  # takes any arguments
 
     def update(self, block: RecurrentBlock) -> RecurrentAnswer:
         del block
@@ -71,7 +71,7 @@ class _AgreeingCache(Recurrent):
     def _same(self, *_: object) -> Recurrent:
         return self
 
-    merge = extract = copy = save_load = _same  # type: ignore[assignment]
+    merge = extract = copy = save_load = _same  # type: ignore[assignment]  # likewise
 
     def trim(self, tokens: int) -> int:
         return tokens

@@ -118,7 +118,7 @@ def _guarded(run: Callable[[Notes], None], notes: Notes) -> _Checked:
 
 
 def _time(instance: Instance, subject: Subject) -> tuple[Rounds, ...]:
-    from harness.timing import time_rounds
+    from harness.timing.rounds import time_rounds
 
     calls = get_kind(instance.kind).timed(instance.case, subject)
     return tuple(time_rounds(operation, call) for operation, call in calls.items())

@@ -16,14 +16,21 @@ LAYERS = (
     ("harness.errors", "harness.outcome", "harness.dtypes", "harness.fingerprint"),
     ("harness.case", "harness.record"),
     ("harness.known",),
-    ("harness.subjects", "harness.baseline", "harness.compare", "harness.timing", "harness.stats"),
+    (
+        "harness.subjects",
+        "harness.baseline",
+        "harness.compare",
+        "harness.timing.rounds",
+        "harness.timing.samples",
+        "harness.stats",
+    ),
     ("harness.attention_bound",),
     ("harness.kinds",),
     ("harness.case.load", "harness.case.json_schema", "harness.select", "harness.recording", "harness.execute"),
-    ("harness.worker", "harness.pool"),
+    ("harness.worker", "harness.pool", "harness.timing"),
     # run, report, regress, fuzz, and whatever is not named here
     ("harness", "harness.recording.runs"),
-    ("harness.cli", "harness.plugin", "harness.entry", "metal_assay"),
+    ("harness.cli", "harness.verbs", "harness.plugin", "harness.entry", "metal_assay"),
 )
 
 
@@ -174,7 +181,9 @@ def test_subjects_never_see_the_expected_answer() -> None:
     assert not [str(found) for found in wrong]
 
 
-@pytest.mark.parametrize("package", ["harness.compare", "harness.timing", "harness.stats"])
+@pytest.mark.parametrize(
+    "package", ["harness.compare", "harness.timing.rounds", "harness.timing.samples", "harness.stats"]
+)
 def test_measures_stand_alone(package: str) -> None:
     others = ("harness.subjects", "harness.baseline", "harness.kinds", "harness.case")
     assert not [str(found) for found in HARNESS if inside(found.module, package) and inside(found.target, *others)]

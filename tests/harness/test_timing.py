@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from harness.timing import LEAST_ROUND_NS, OVERHEAD_FACTOR, ROUNDS, WARM_UP_CALLS, overhead_ns, time_rounds
+from harness.timing.rounds import LEAST_ROUND_NS, OVERHEAD_FACTOR, ROUNDS, WARM_UP_CALLS, overhead_ns, time_rounds
 
 
 def test_a_quick_call_is_repeated_until_a_round_is_long() -> None:

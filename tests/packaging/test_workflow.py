@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import pytest
 import yaml
 from packaging.requirements import Requirement
@@ -59,7 +60,9 @@ def test_every_assay_command_is_one_and_is_accepted(text: str) -> None:
     assert used
     for verb, *arguments in used:
         # The real parser, short of running: an unknown verb, option or value raises.
-        context = cli.commands[verb].make_context(verb, arguments)
+        command = cli.get_command(click.Context(cli), verb)
+        assert command, verb
+        context = command.make_context(verb, arguments)
         for path in context.params.get("paths", ()):
             assert (ROOT / path).exists(), path
 

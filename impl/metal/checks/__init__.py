@@ -1,0 +1,1 @@
+"""Checks of a kernel's text while it runs: memory, races, unwritten and uninitialized values, convergence."""

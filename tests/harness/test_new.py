@@ -14,15 +14,17 @@ from pydantic import TypeAdapter
 
 from harness.case.load import load_file
 from harness.kinds import KIND_NAMES, get_kind
+from harness.kinds.recurrent.steps import OPERATIONS as RECURRENT_OPERATIONS
+from harness.kinds.recurrent.steps import AnyStep as AnyRecurrentStep
 from harness.kinds.ring.steps import OPERATIONS, AnyStep
-from harness.new import TEMPLATES, new_case
+from harness.new import TEMPLATES, new_case, template
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = pytest.mark.slow
 
-KINDS = sorted(TEMPLATES)
+KINDS = sorted(KIND_NAMES)
 
 
 def assay(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -120,16 +122,17 @@ def test_a_path_with_spaces_is_quoted_in_what_is_to_be_typed(tmp_path: Path) -> 
 
 
 def test_every_template_is_of_a_kind_that_exists() -> None:
-    assert set(TEMPLATES) <= set(KIND_NAMES)
+    assert {path.stem for path in TEMPLATES.iterdir()} == set(KIND_NAMES)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_comments_name_every_key_check_and_timed_operation(kind: str) -> None:
     model = get_kind(kind).model
     fields = model.model_fields
-    text = TEMPLATES[kind]
+    text = template(kind)
     given: Any = fields["given"].annotation
-    words = [*fields, *given.model_fields, *_choices(fields["check"].annotation), *_choices(fields["time"].annotation)]
+    words = [*fields, *given.model_fields, *_choices(fields["check"].annotation)]
+    words += _choices(fields["time"].annotation) if "time" in fields else ()
     # `requires`, `limits` and `pins` are for those who read the documentation.
     missing = [w for w in words if not re.search(rf"\b{w}\b", text) and w not in ("requires", "limits", "pins")]
     assert not missing
@@ -144,17 +147,21 @@ def _choices(annotation: Any) -> Iterator[str]:
             yield from _choices(argument)
 
 
-def test_every_step_of_the_table_can_be_uncommented() -> None:
-    lines = [line[1:] for line in TEMPLATES["ring"].splitlines() if line.startswith("#  - ")]
-    steps = yaml.safe_load("\n".join(lines))
-    shown = [TypeAdapter(AnyStep).validate_python(step).operation for step in steps]
-    assert sorted(shown) == sorted(OPERATIONS)
+@pytest.mark.parametrize(
+    ("kind", "step", "operations"),
+    [("ring", AnyStep, OPERATIONS), ("recurrent", AnyRecurrentStep, RECURRENT_OPERATIONS)],
+)
+def test_every_step_of_the_table_can_be_uncommented(kind: str, step: Any, operations: tuple[str, ...]) -> None:
+    lines = [line[1:] for line in template(kind).splitlines() if line.startswith("#  - ")]
+    shown = [TypeAdapter(step).validate_python(item).operation for item in yaml.safe_load("\n".join(lines))]
+    assert sorted(shown) == sorted(operations)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_optional_lines_can_be_uncommented(kind: str, tmp_path: Path) -> None:
-    text = re.sub(r"^# (source|where|time):", r"\1:", TEMPLATES[kind], flags=re.MULTILINE)
-    assert text.count("\nsource:") == text.count("\nwhere:") == text.count("\ntime:") == 1
+    text = re.sub(r"^# (source|where|time):", r"\1:", template(kind), flags=re.MULTILINE)
+    assert text.count("\nsource:") == text.count("\nwhere:") == 1
+    assert text.count("\ntime:") == ("time" in get_kind(kind).model.model_fields)
     path = tmp_path / "case.yaml"
     path.write_text(text.replace("$title", "A title"))
     assert load_file(path)

@@ -19,7 +19,11 @@ try:
     INSTALLED = version("mlx-lm")
 except PackageNotFoundError:
     INSTALLED = ""
-pytestmark = pytest.mark.skipif(INSTALLED != PINNED, reason=f"the findings are those of mlx-lm {PINNED}")
+pytestmark = [
+    pytest.mark.skipif(INSTALLED != PINNED, reason=f"the findings are those of mlx-lm {PINNED}"),
+    # Every ring case, on mlx-lm.
+    pytest.mark.slow,
+]
 HERE = [fault for fault in FAULTS if PINNED in fault.releases]
 MENDED = [fault for fault in FAULTS if PINNED not in fault.releases]
 WIDTH = "ring/quantized-cache-takes-every-width"

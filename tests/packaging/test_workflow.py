@@ -70,7 +70,7 @@ def test_every_assay_command_is_one_and_is_accepted(text: str) -> None:
 def test_every_pytest_command_is_accepted() -> None:
     used = ours(WORKFLOW, "pytest")
     assert [] in used
-    assert ["-m", "slow or not slow", "tests/subjects"] in used
+    assert ["-m", "", "tests/subjects"] in used
     for words in used:
         for word in words:
             name = word.partition("=")[0]

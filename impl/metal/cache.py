@@ -50,13 +50,29 @@ def obtain(name: str, build: Callable[[], bytes]) -> Path:
     Two processes that build the same entry at once both succeed; the later rename wins, with the same content.
     """
     path = directory() / name
-    if _intact(path):
-        _mark_used(path)
-        return path
-    data = build()
-    write(path, data + _seal(data))
-    prune()
+    if read(path) is None:
+        keep(path, build())
     return path
+
+
+def read(path: Path) -> bytes | None:
+    """Return the content of the intact entry at `path`, and note that it was used; None without one."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    content, seal = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    if not content or _seal(content) != seal:
+        return None
+    with contextlib.suppress(OSError):  # a cache that may only be read works all the same
+        os.utime(path)
+    return content
+
+
+def keep(path: Path, data: bytes) -> None:
+    """Put `data` at `path` as an entry, and make room in its folder."""
+    write(path, data + _seal(data))
+    prune(folder=path.parent)
 
 
 def write(path: Path, data: bytes) -> None:
@@ -78,7 +94,7 @@ def write(path: Path, data: bytes) -> None:
         raise
 
 
-def prune(limit_bytes: int | None = None) -> int:
+def prune(limit_bytes: int | None = None, folder: Path | None = None) -> int:
     """Delete the entries that were not used for the longest until the rest fits; return how many went.
 
     The limit is METAL_ASSAY_CACHE_MIB, 512 unless set. A file in use stays usable: only its name goes.
@@ -89,7 +105,7 @@ def prune(limit_bytes: int | None = None) -> int:
             raise ToolchainError(f"{SIZE_VARIABLE}={wanted!r} is not a whole number of MiB")
         limit_bytes = int(wanted) << 20
     entries = []
-    for entry in directory().iterdir():
+    for entry in (folder or directory()).iterdir():
         try:
             status = entry.stat()
         except FileNotFoundError:
@@ -109,16 +125,3 @@ def prune(limit_bytes: int | None = None) -> int:
 
 def _seal(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
-
-
-def _intact(path: Path) -> bool:
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return False
-    return len(data) > _DIGEST_BYTES and _seal(data[:-_DIGEST_BYTES]) == data[-_DIGEST_BYTES:]
-
-
-def _mark_used(path: Path) -> None:
-    with contextlib.suppress(OSError):  # a cache that may only be read works all the same
-        os.utime(path)

@@ -72,18 +72,9 @@ def _build(unit: str, math_mode: str, toolchain: Toolchain, name: str) -> bytes:
     header = _precompiled(tuple(flags), toolchain)
     with tempfile.TemporaryDirectory(prefix="metal-assay-") as folder:
         made = Path(folder)
-        (made / "unit.cl").write_text(unit, encoding="utf-8")
-        front = [*flags, "-Xclang", "-include-pch", "-Xclang", str(header), "-ferror-limit=8", str(made / "unit.cl")]
-        # Two front ends at once: one writes LLVM text, the other shows the syntax tree to be searched.
-        tree = _start([*front, "-fsyntax-only", "-w", "-Xclang", "-ast-dump"])
-        code = _start([*front, "-Xclang", "-disable-llvm-passes", "-S", "-emit-llvm", "-o", str(made / "unit.ll")])
-        seen, _ = tree.communicate()
-        _, complaint = code.communicate()
-        if code.returncode:
-            raise diagnostics.compile_error(name, complaint)
-        restrictions.check(name, seen, unit)
+        text = front_end(unit, name, [*flags, "-Xclang", "-include-pch", "-Xclang", str(header)], made)
         try:
-            lowered = lower((made / "unit.ll").read_text(encoding="utf-8"))
+            lowered = lower(text)
         except MetalTextError as error:
             raise type(error)(f"kernel {name!r}: {error}") from None
         (made / "unit.ll").write_text(lowered, encoding="utf-8")
@@ -92,20 +83,39 @@ def _build(unit: str, math_mode: str, toolchain: Toolchain, name: str) -> bytes:
         return _link(toolchain, made / "unit.o")
 
 
-def _precompiled(flags: tuple[str, ...], toolchain: Toolchain) -> Path:
-    # The prelude is thousands of lines: parsed once for each set of flags, it costs a kernel nothing.
+def front_end(unit: str, name: str, command: list[str], folder: Path) -> str:
+    """Return unoptimized LLVM text of `unit`, which `command` reads and which is Metal as far as can be checked."""
+    (folder / "unit.cl").write_text(unit, encoding="utf-8")
+    front = [*command, "-ferror-limit=8", str(folder / "unit.cl")]
+    # Two front ends at once: one writes LLVM text, the other shows the syntax tree to be searched.
+    tree = _start([*front, "-fsyntax-only", "-w", "-Xclang", "-ast-dump"])
+    code = _start([*front, "-Xclang", "-disable-llvm-passes", "-S", "-emit-llvm", "-o", str(folder / "unit.ll")])
+    seen, _ = tree.communicate()
+    _, complaint = code.communicate()
+    if code.returncode:
+        raise diagnostics.compile_error(name, complaint)
+    restrictions.check(name, seen, unit)
+    return (folder / "unit.ll").read_text(encoding="utf-8")
+
+
+def precompiled(source: Path, contents: bytes, flags: tuple[str, ...], toolchain: Toolchain) -> Path:
+    """Return the path of the precompiled header `source`, whose files have the digest `contents`."""
     # Its files are known by their paths: beside another copy of this project it would not keep them from being
     # included a second time.
-    key = cache.digest([str(HERE), _sources(), toolchain.version, processor_features(), *flags])
+    key = cache.digest([str(HERE), contents, toolchain.version, processor_features(), *flags])
 
     def build() -> bytes:
         with tempfile.TemporaryDirectory(prefix="metal-assay-") as folder:
             made = Path(folder) / "prelude.pch"
-            source = RUNTIME / "precompiled.h"
-            _run([*flags, "-I", str(RUNTIME), "-c", "-Xclang", "-emit-pch", str(source), "-o", str(made)])
+            _run([*flags, "-I", str(source.parent), "-S", "-Xclang", "-emit-pch", str(source), "-o", str(made)])
             return made.read_bytes()
 
     return cache.obtain(f"{key}.pch", build)
+
+
+def _precompiled(flags: tuple[str, ...], toolchain: Toolchain) -> Path:
+    # The prelude is thousands of lines: parsed once for each set of flags, it costs a kernel nothing.
+    return precompiled(RUNTIME / "precompiled.h", _sources(), flags, toolchain)
 
 
 @functools.cache
@@ -131,6 +141,7 @@ def _start(command: list[str]) -> subprocess.Popen[str]:
 
 
 def _run(command: list[str]) -> None:
+    """Run the compiler. Raises ToolchainError with what it wrote when it fails."""
     ran = subprocess.run(  # noqa: S603 - the compiler that find_toolchain found
         command, capture_output=True, text=True, errors="replace", check=False
     )

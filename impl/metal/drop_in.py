@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 
-from impl.metal.backend import Backend, choose
+from impl.metal.backend import CUDA, Backend, choose
 from impl.metal.kernel import MetalKernel, metal_kernel
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ class _Scope:
 def metal_text(backend: str | Backend | None = None) -> Iterator[None]:
     """Make `mx.fast.metal_kernel` run Metal text here, and MLX look like MLX with a GPU, until the block ends.
 
-    Inside, mx.compile is off, because a compiled function is traced with arrays that have no values yet; mx.vmap over
-    a kernel and mx.grad through one raise. Modules that were imported before, and whose text mentions metal_kernel,
-    run again so that they make their kernels; what that changes in them is undone at the end. Kernels made inside are
-    MLX's own afterwards. Streams and devices of the GPU made inside are the CPU's.
+    With the `cpu` backend mx.compile is off inside, because a compiled function is traced with arrays that have no
+    values yet, and streams and devices of the GPU are the CPU's. mx.vmap over a kernel and mx.grad through one raise.
+    Modules that were imported before, and whose text mentions metal_kernel, run again so that they make their kernels;
+    what that changes in them is undone at the end. Kernels made inside are MLX's own afterwards.
 
     On a machine with Metal, unless `backend` names another one, nothing is changed. Blocks nest; threads share one.
     """
@@ -56,7 +56,7 @@ def metal_text(backend: str | Backend | None = None) -> Iterator[None]:
         yield
         return
     scope = _Scope()
-    compiles = _compiles()
+    compiles = chosen.name != CUDA and _compiles()  # MLX's launch on CUDA can be traced
     with contextlib.ExitStack() as stack:
         for owner, name, replacement in _replacements(chosen, scope):
             stack.callback(setattr, owner, name, getattr(owner, name))
@@ -100,6 +100,8 @@ def _replacements(backend: Backend, scope: _Scope) -> list[tuple[Any, str, Calla
         (mx, "device_info", device_info),
         (mx.metal, "device_info", device_info),
     ]
+    if backend.name == CUDA:  # MLX's GPU is there, and does all the work
+        return [one for one in replaced if one[1] in ("metal_kernel", "is_available") and one[0] is not mx]
     moved = ("set_default_device", "new_stream", "new_thread_local_stream", "default_stream", "stream", "synchronize")
     return replaced + [(mx, name, on_cpu(getattr(mx, name))) for name in moved if hasattr(mx, name)]
 

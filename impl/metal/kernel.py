@@ -117,7 +117,7 @@ def _converted(
     verbose: bool = False,
     stream: Any = None,
 ) -> Call:
-    del verbose, stream
+    del verbose
     return Call(
         tuple(x if isinstance(x, mx.array) else mx.array(x) for x in inputs),
         tuple((name, value) for name, value in template or ()),
@@ -126,6 +126,7 @@ def _converted(
         [tuple(shape) for shape in output_shapes],
         list(output_dtypes),
         init_value,
+        stream,
     )
 
 

@@ -14,9 +14,9 @@ from impl.metal.signature import ATTRIBUTES, Text, attributes, buffers, type_nam
 from impl.metal.vector_syntax import rewrite
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from impl.metal.signature import InputType, TemplateArgument
+    from impl.metal.signature import Buffer, InputType, TemplateArgument
 
 KERNEL = "msl_kernel"
 SOURCE_FILE = "source"
@@ -52,8 +52,13 @@ def translation_unit(
     inputs: Sequence[InputType],
     output_dtypes: Sequence[mx.Dtype],
     template: Sequence[tuple[str, TemplateArgument]],
+    entry: Callable[[Sequence[Buffer], str], str] | None = None,
 ) -> str:
-    """Return the text that follows `#include "precompiled.h"`, which brings the prelude and the runtime's types."""
+    """Return the text that follows `#include "precompiled.h"`, which brings the prelude and the runtime's types.
+
+    entry: writes what calls the kernel, from its buffers and the call, in which the buffers' addresses are `buffers`,
+    the group `g` and the thread's place `x`, `y`, `z` and `index`. The CPU runtime's unless given.
+    """
     given = buffers(text, inputs, output_dtypes)
     header, source = rewrite(text.header, text.source)
     named = attributes(text.source)
@@ -69,7 +74,7 @@ def translation_unit(
         f'#line 1 "{HEADER_FILE}"\n{header}\n'
         f'#line 1 "signature"\nnamespace msl_arguments {{\n{fixed}__kernel void {KERNEL}(\n  {parameters}) {{\n'
         f'#line 1 "{SOURCE_FILE}"\n{source}\n}}\n}}\nusing msl_arguments::{KERNEL};\n'
-        f"{_entries(arguments)}"
+        f"{(entry or _entries)(given, f'{KERNEL}({arguments})')}"
     )
 
 
@@ -79,8 +84,7 @@ def _template_line(name: str, value: TemplateArgument) -> str:
     return f"constexpr {'bool' if isinstance(value, bool) else 'int'} {name} = {str(value).lower()};"
 
 
-def _entries(arguments: str) -> str:
-    call = f"{KERNEL}({arguments})"
+def _entries(_: Sequence[Buffer], call: str) -> str:
     return f"""#line 1 "entry"
 extern "C" void msl_run_thread(const __private msl_u64* buffers, const __private msl_group* g,
                                msl_u32 x, msl_u32 y, msl_u32 z, msl_u32 index) {{

@@ -47,10 +47,10 @@ def test_settings_are_complete() -> None:
     fields = {field.name for field in dataclasses.fields(CpuBackend)}
     variables = {
         name
-        for path in FOLDER.glob("*.py")
+        for path in [*FOLDER.glob("*.py"), *FOLDER.glob("cuda/*.py")]
         for name in re.findall(r'VARIABLE = "(\w+)"', path.read_text(encoding="utf-8"))
     }
-    assert set(re.findall(r"`([a-z_]+)`", table)) == fields | {"forward", "reverse", "metal", "cpu", "ziglang"}
+    assert set(re.findall(r"`([a-z_]+)`", table)) == fields | {"forward", "reverse", "metal", "cuda", "cpu", "ziglang"}
     assert set(re.findall(r"`(METAL_\w+)`", table)) == variables
 
 

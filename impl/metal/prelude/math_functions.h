@@ -4,6 +4,9 @@
 #pragma once
 
 #include "componentwise.h"
+#ifdef __NVPTX__
+#include "../cuda/prelude/builtins.h"
+#endif
 
 namespace metal {
 

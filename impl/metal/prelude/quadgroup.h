@@ -11,7 +11,8 @@ inline uint msl_quad_lane() { return msl_rt_lane() & (msl_quad_width - 1); }
 
 template <class Op, bool inclusive, class T>
 inline T msl_quad_prefix(T value, int identity, msl_site site) {
-  return msl_fold_from<Op>(msl_meet(value, site), identity, msl_quad_base(), msl_rt_lane() + (inclusive ? 1 : 0));
+  return msl_fold_from<Op, msl_quad_width>(msl_meet(value, site), identity, msl_quad_base(),
+                                           msl_rt_lane() + (inclusive ? 1 : 0));
 }
 
 #define MSL_QUAD_REDUCTION(NAME, OP, WHICH)                                     \
@@ -50,7 +51,7 @@ inline msl_if_value<T> quad_broadcast(T data, ushort lane, MSL_HERE) {
 template <class T>
 inline msl_if_value<T> quad_broadcast_first(T data, MSL_HERE) {
   msl_lanes<T> lanes = msl_meet(data, site);
-  return lanes[__builtin_ctz(lanes.meeting->active >> msl_quad_base()) + msl_quad_base()];
+  return lanes[__builtin_ctz(lanes.active() >> msl_quad_base()) + msl_quad_base()];
 }
 template <class T>
 inline msl_if_value<T> quad_shuffle_xor(T data, ushort mask, MSL_HERE) {
@@ -60,13 +61,13 @@ template <class T>
 inline msl_if_value<T> quad_shuffle_down(T data, ushort delta, MSL_HERE) {
   msl_lanes<T> lanes = msl_meet(data, site);
   uint from = msl_quad_lane() + delta;
-  return from < msl_quad_width ? msl_read(lanes, msl_quad_base() + from, site) : data;
+  return msl_read_if(from < msl_quad_width, lanes, msl_quad_base() + from, data, site);
 }
 template <class T>
 inline msl_if_value<T> quad_shuffle_up(T data, ushort delta, MSL_HERE) {
   msl_lanes<T> lanes = msl_meet(data, site);
   uint lane = msl_quad_lane();
-  return lane >= delta ? msl_read(lanes, msl_quad_base() + lane - delta, site) : data;
+  return msl_read_if(lane >= delta, lanes, msl_quad_base() + lane - delta, data, site);
 }
 template <class T>
 inline msl_if_value<T> quad_shuffle_rotate_down(T data, ushort delta, MSL_HERE) {

@@ -7,28 +7,6 @@
 
 namespace metal {
 
-// The values that the lanes brought to one call, of type T.
-template <class T>
-struct msl_lanes {
-  thread msl_meeting *meeting;
-  bool took_part(uint lane) const { return meeting->active >> lane & 1; }
-  uint first() const { return __builtin_ctz(meeting->active); }
-  T operator[](uint lane) const { return ((const thread T *)meeting->values)[lane]; }
-};
-template <class T>
-inline msl_lanes<T> msl_meet(T value, msl_site site) {
-  static_assert(sizeof(T) <= MSL_MAX_VALUE_BYTES, "a simdgroup function takes scalars and vectors");
-  msl_lanes<T> lanes;
-  lanes.meeting = msl_rt_meet(&value, sizeof(T), site.number);
-  return lanes;
-}
-// A lane's value for another lane; what an inactive lane would have brought is undefined, and the author is told.
-template <class T>
-inline T msl_read(msl_lanes<T> lanes, uint lane, msl_site site) {
-  if (!lanes.took_part(lane)) msl_rt_event(MSL_READ_OF_INACTIVE_LANE, site.number);
-  return lanes[lane];
-}
-
 // bfloat is reduced in float and rounded once, as in MLX's kernels (bf16_math.h).
 template <class T>
 struct msl_accumulator { using type = T; };
@@ -47,42 +25,17 @@ struct msl_bit_and { template <class T> static T of(T a, T b) { return (T)(a & b
 struct msl_bit_or { template <class T> static T of(T a, T b) { return (T)(a | b); } };
 struct msl_bit_xor { template <class T> static T of(T a, T b) { return (T)(a ^ b); } };
 
-// Lanes first .. first + count - 1, in ascending order. Not inlined: a kernel with many reductions compiles in half the
-// time, and one lane in 32 comes here.
-template <class Op, class T>
-__attribute__((noinline)) inline T msl_fold(msl_lanes<T> lanes, uint first, uint count) {
-  msl_accumulate_in<T> sum;
-  bool empty = true;
-  for (uint i = first; i < first + count; ++i) {
-    if (!lanes.took_part(i)) continue;
-    auto value = msl_piece<msl_element<msl_accumulate_in<T>>>(lanes[i]);
-    sum = empty ? value : Op::of(sum, value);
-    empty = false;
-  }
-  return msl_piece<msl_element<T>>(sum);
-}
-// The same for all lanes, so only the first to come computes it.
-template <class Op, class T>
-inline T msl_reduce(T value, msl_site site) {
-  msl_lanes<T> lanes = msl_meet(value, site);
-  if (!lanes.meeting->computed) {
-    *(thread T *)lanes.meeting->result = msl_fold<Op>(lanes, 0, MSL_SIMD_WIDTH);
-    lanes.meeting->computed = 1;
-  }
-  return *(const thread T *)lanes.meeting->result;
-}
-// The fold of the lanes from `first` to before `end`, beginning with `identity`.
-template <class Op, class T>
-__attribute__((noinline)) inline T msl_fold_from(msl_lanes<T> lanes, int identity, uint first, uint end) {
-  using A = msl_accumulate_in<T>;
-  A sum = (A)(msl_element<A>)identity;
-  for (uint i = first; i < end; ++i)
-    if (lanes.took_part(i)) sum = Op::of(sum, (A)msl_piece<msl_element<A>>(lanes[i]));
-  return msl_piece<msl_element<T>>(sum);
-}
+}  // namespace metal
+#ifdef __NVPTX__
+#include "../cuda/prelude/exchange.h"
+#else
+#include "meeting.h"
+#endif
+namespace metal {
+
 template <class Op, bool inclusive, class T>
 inline T msl_prefix(T value, int identity, msl_site site) {
-  return msl_fold_from<Op>(msl_meet(value, site), identity, 0, msl_rt_lane() + (inclusive ? 1 : 0));
+  return msl_fold_from<Op, MSL_SIMD_WIDTH>(msl_meet(value, site), identity, 0, msl_rt_lane() + (inclusive ? 1 : 0));
 }
 
 // Metal has these for numbers and their vectors; a `bool` becomes an int as in any call.
@@ -140,13 +93,13 @@ template <class T>
 inline msl_if_value<T> simd_shuffle_down(T data, ushort delta, MSL_HERE) {
   msl_lanes<T> lanes = msl_meet(data, site);
   uint from = msl_rt_lane() + delta;
-  return from < MSL_SIMD_WIDTH ? msl_read(lanes, from, site) : data;
+  return msl_read_if(from < MSL_SIMD_WIDTH, lanes, from, data, site);
 }
 template <class T>
 inline msl_if_value<T> simd_shuffle_up(T data, ushort delta, MSL_HERE) {
   msl_lanes<T> lanes = msl_meet(data, site);
   uint lane = msl_rt_lane();
-  return lane >= delta ? msl_read(lanes, lane - delta, site) : data;
+  return msl_read_if(lane >= delta, lanes, lane - delta, data, site);
 }
 template <class T>
 inline msl_if_value<T> simd_shuffle_rotate_down(T data, ushort delta, MSL_HERE) {
@@ -161,17 +114,17 @@ template <class T>
 inline msl_if_value<T> simd_shuffle_and_fill_down(T data, T filling, ushort delta, ushort modulo, MSL_HERE) {
   msl_lanes<T> lanes = msl_meet(data, site);
   uint lane = msl_rt_lane(), base = lane - lane % modulo, from = lane % modulo + delta;
-  T moved = from < modulo ? msl_read(lanes, base + from, site) : data;
+  T moved = msl_read_if(from < modulo, lanes, base + from, data, site);
   msl_lanes<T> fill = msl_meet(filling, site);
-  return from < modulo ? moved : msl_read(fill, base + from % modulo, site);
+  return msl_read_if(from >= modulo, fill, base + from % modulo, moved, site);
 }
 template <class T>
 inline msl_if_value<T> simd_shuffle_and_fill_up(T data, T filling, ushort delta, ushort modulo, MSL_HERE) {
   msl_lanes<T> lanes = msl_meet(data, site);
   uint lane = msl_rt_lane(), base = lane - lane % modulo, place = lane % modulo;
-  T moved = place >= delta ? msl_read(lanes, base + place - delta, site) : data;
+  T moved = msl_read_if(place >= delta, lanes, base + place - delta, data, site);
   msl_lanes<T> fill = msl_meet(filling, site);
-  return place >= delta ? moved : msl_read(fill, base + (place + modulo - delta % modulo) % modulo, site);
+  return msl_read_if(place < delta, fill, base + (place + modulo - delta % modulo) % modulo, moved, site);
 }
 template <class T>
 inline msl_if_value<T> simd_shuffle_and_fill_down(T data, T filling, ushort delta, MSL_HERE) {
@@ -194,14 +147,6 @@ class simd_vote {
  private:
   vote_t votes;
 };
-inline ulong msl_ballot(bool expression, msl_site site) {
-  msl_lanes<bool> lanes = msl_meet(expression, site);
-  ulong votes = 0;
-  for (uint i = 0; i < MSL_SIMD_WIDTH; ++i)
-    if (lanes.took_part(i) && lanes[i]) votes |= 1ul << i;
-  return votes;
-}
-inline uint msl_active(msl_site site) { return msl_meet(true, site).meeting->active; }
 inline simd_vote simd_ballot(bool expression, MSL_HERE) { return simd_vote(msl_ballot(expression, site)); }
 inline simd_vote simd_active_threads_mask(MSL_HERE) { return simd_vote(msl_active(site)); }
 inline bool simd_all(bool expression, MSL_HERE) { return msl_ballot(!expression, site) == 0; }

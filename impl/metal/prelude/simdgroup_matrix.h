@@ -104,6 +104,16 @@ template <class D, class A, class B, class C, int Cols, int Rows, int K>
 inline void simdgroup_multiply_accumulate(thread simdgroup_matrix<D, Cols, Rows> &d, simdgroup_matrix<A, K, Rows> a,
                                           simdgroup_matrix<B, Cols, K> b, simdgroup_matrix<C, Cols, Rows> c,
                                           MSL_HERE) {
+  uint row = msl_matrix_row(msl_rt_lane()), column = msl_matrix_column(msl_rt_lane());
+  vec<float, 2> sum = msl_piece<float>(c.thread_elements());
+#ifdef __NVPTX__
+  uint here = msl_active(site);
+  for (uint k = 0; k < 8; ++k) {
+    float factor = (float)msl_shuffle(here, a.thread_elements(), msl_matrix_lane(row, k))[k & 1];
+    vec<float, 2> line = msl_piece<float>(msl_shuffle(here, b.thread_elements(), msl_matrix_lane(k, column)));
+    sum = sum + factor * line;
+  }
+#else
   typedef msl_factors<A, B> Factors;
   Factors mine;
   mine.a = a.thread_elements();
@@ -111,13 +121,12 @@ inline void simdgroup_multiply_accumulate(thread simdgroup_matrix<D, Cols, Rows>
   thread msl_meeting *meeting = msl_rt_meet(&mine, sizeof(Factors), site.number);
   if (meeting->active != 0xffffffffu) msl_rt_event(MSL_READ_OF_INACTIVE_LANE, site.number);
   const thread Factors *all = (const thread Factors *)meeting->values;
-  uint row = msl_matrix_row(msl_rt_lane()), column = msl_matrix_column(msl_rt_lane());
-  vec<float, 2> sum = msl_piece<float>(c.thread_elements());
   for (uint k = 0; k < 8; ++k) {
     float factor = (float)all[msl_matrix_lane(row, k)].a[k & 1];
     vec<float, 2> line = msl_piece<float>(all[msl_matrix_lane(k, column)].b);
     sum = sum + factor * line;
   }
+#endif
   d.thread_elements() = msl_piece<D>(sum);
 }
 template <class D, class A, class B, int Cols, int Rows, int K>

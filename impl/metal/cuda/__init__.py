@@ -1,0 +1,5 @@
+"""The `cuda` backend: the unchanged Metal text as PTX, launched by MLX's CUDA build."""
+
+from impl.metal.cuda.backend import CudaBackend
+
+__all__ = ["CudaBackend"]

@@ -31,6 +31,8 @@ _MATH_FLAGS = {
     "fast": ["-ffast-math"],
 }
 _OPTIMIZE = ["-O3", "-march=native"]
+# Variables that fill more than the guard behind a thread's stack must not step over it.
+_PROBED = ["-fstack-clash-protection"]
 # Modules that decide what comes out for a translation unit, or whether it is refused.
 _DECISIVE = ("compiler", "convergence", "lowering", "restrictions", "syntax_tree", "vector_lowering")
 # A precompiled header is valid while its files have the same content, whatever their dates.
@@ -72,7 +74,8 @@ def _build(unit: str, math_mode: str, toolchain: Toolchain, name: str) -> bytes:
     header = _precompiled(tuple(flags), toolchain)
     with tempfile.TemporaryDirectory(prefix="metal-assay-") as folder:
         made = Path(folder)
-        text = front_end(unit, name, [*flags, "-Xclang", "-include-pch", "-Xclang", str(header)], made)
+        read = ["-Xclang", "-include-pch", "-Xclang", str(header), *_PROBED]
+        text = front_end(unit, name, [*flags, *read], made)
         try:
             lowered = lower(text)
         except MetalTextError as error:

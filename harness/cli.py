@@ -11,7 +11,20 @@ from harness import __version__
 from harness.errors import AssayError, CaseFileError
 
 # In the order of `assay --help`. A verb's module is imported when it is asked for.
-VERBS = ("run", "list", "show", "new", "record", "subjects", "schema")
+VERBS = (
+    "run",
+    "kernel",
+    "list",
+    "show",
+    "new",
+    "record",
+    "time",
+    "compare",
+    "selftest",
+    "machine",
+    "subjects",
+    "schema",
+)
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -46,7 +59,7 @@ Examples:
 
 \b
 Exit codes: 0 all fine, 1 a conformance failure, 2 bad usage, case file or subject,
-4 nothing ran, 130 interrupted.""",
+3 a confirmed timing regression, 4 nothing ran or could be measured, 130 interrupted.""",
 )
 @click.version_option(__version__, prog_name="metal-assay")
 def cli() -> None:

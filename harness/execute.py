@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from harness.errors import AnswerError, RecordingError
@@ -13,6 +14,7 @@ from harness.kinds.base import Notes, StopInstance
 from harness.outcome import Finding, Observed, Outcome, Result
 from harness.subjects.call import SubjectError
 from harness.subjects.protocol import Refused, Unsupported
+from harness.timing.visit import WrongError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +54,8 @@ def execute(
             rounds = _time(instance, subject)
         except Unsupported as why:
             reason = f"not timed: {why}"
+        except WrongError as why:
+            outcome, reason = Outcome.FAILED, f"while timed: {why}"
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this instance's outcome
             outcome, reason, output = Outcome.ERRORED, f"while timed: {error}", traceback.format_exc()
         else:
@@ -118,7 +122,8 @@ def _guarded(run: Callable[[Notes], None], notes: Notes) -> _Checked:
 
 
 def _time(instance: Instance, subject: Subject) -> tuple[Rounds, ...]:
-    from harness.timing.rounds import time_rounds
+    """Visit every operation in this process; raises WrongError where a timed call was wrong."""
+    from harness.timing.visit import visit_in_rounds
 
-    calls = get_kind(instance.kind).timed(instance.case, subject)
-    return tuple(time_rounds(operation, call) for operation, call in calls.items())
+    prepare, operations = get_kind(instance.kind).timed, getattr(instance.case, "time", ())
+    return tuple(visit_in_rounds(one, partial(prepare, instance.case, subject, one, 1)) for one in operations)

@@ -34,6 +34,42 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class KernelPlace:
+    """A place in a kernel's text: `file` is `source` (the body) or `header`; line and column count from 1."""
+
+    file: str
+    line: int
+    column: int
+    text: str
+
+    def __str__(self) -> str:
+        """Read like a compiler's message."""
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True)
+class KernelFault:
+    """What a check found in a kernel, once for each place (of a race: pair of places), the later access first."""
+
+    kernel: str
+    fault: str
+    message: str
+    places: tuple[KernelPlace, ...] = ()
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class KernelChecks:
+    """What the checks of Metal kernels saw: how many kernels and launches, in which orders, what could not be made."""
+
+    kernels: tuple[str, ...] = ()
+    launches: int = 0
+    orders: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    faults: tuple[KernelFault, ...] = ()
+
+
+@dataclass(frozen=True)
 class Rounds:
     """Timed rounds of one operation: `calls` calls a round, and how long each round took."""
 
@@ -54,6 +90,7 @@ class Result:
     rounds: tuple[Rounds, ...] = ()
     output: str = ""
     versions: dict[str, str] = field(default_factory=dict)
+    checks: KernelChecks | None = None
 
 
 @dataclass(frozen=True)

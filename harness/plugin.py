@@ -6,16 +6,18 @@ Instances run in worker processes, as under `assay run`: a subject that crashes 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from harness.case.expand import Instance
     from harness.outcome import Result
+    from harness.pytest_gate import Gate
+    from harness.pytest_kernels import Kernels
     from harness.session import Session
 
 SAMPLE = 2
@@ -26,6 +28,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("metal-assay", "metal-assay: conformance cases for KV caches and kernels")
     group.addoption(
         "--benchmark", action="store_true", dest="assay_benchmark", help="also time the cases that have `time:`"
+    )
+    group.addoption(
+        "--benchmark-gate",
+        choices=("conformance", "confirmed"),
+        default="conformance",
+        dest="assay_gate",
+        help="what fails a timed case: wrong answers only, or also a time that two sessions call slower than this "
+        "machine's stored baseline (`assay compare --save-baseline`) by more than the case's `limits: {slowdown: ...}`",
+    )
+    group.addoption(
+        "--benchmark-baselines",
+        default="reports/baselines",
+        metavar="DIR",
+        dest="assay_baselines",
+        help="where the baselines are stored (default: reports/baselines)",
     )
     group.addoption(
         "--assay-subject",
@@ -44,7 +61,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--metal-text",
         action="store_true",
         dest="assay_metal_text",
-        help="let mx.fast.metal_kernel of every package run on this machine in the cases' workers",
+        help="let mx.fast.metal_kernel of every package run on this machine, in tests and in the cases' workers",
+    )
+    group.addoption(
+        "--metal-checks",
+        action="store_true",
+        dest="assay_metal_checks",
+        help="watch every Metal kernel that a test launches (memory, races, barriers), and fail the test if it has a "
+        "fault; means --metal-text as well",
     )
     group.addoption(
         "--allow-code",
@@ -64,14 +88,14 @@ def pytest_configure(config: pytest.Config) -> None:
         _sample(config)
     except ValueError:
         raise pytest.UsageError("--assay-sample takes a number of 1 or more, or `all`") from None
-    if config.getoption("assay_metal_text"):
-        from harness.worker import METAL_TEXT_VARIABLE
-
-        os.environ[METAL_TEXT_VARIABLE] = "1"
+    if config.getoption("assay_metal_text") or config.getoption("assay_metal_checks"):
+        _switch_kernels_on(config)
     if config.getoption("assay_allow_code"):
         from harness.kinds.kernel.files import allow_code
 
         allow_code()
+    if config.getoption("assay_gate") == "confirmed" and not config.getoption("assay_benchmark"):
+        raise pytest.UsageError("--benchmark-gate=confirmed judges times: add --benchmark")
     if config.getoption("assay_subjects"):
         from harness.subjects.registry import check_name
 
@@ -80,6 +104,27 @@ def pytest_configure(config: pytest.Config) -> None:
                 check_name(name)
             except AssayError as error:
                 raise pytest.UsageError(str(error)) from None
+
+
+def _switch_kernels_on(config: pytest.Config) -> None:
+    from harness.checking import CheckSettings
+    from harness.errors import AssayError
+    from harness.pytest_kernels import Kernels
+    from harness.worker import METAL_TEXT_VARIABLE, mlx_advice
+
+    if config.getoption("assay_metal_checks") and config.getoption("assay_benchmark"):
+        raise pytest.UsageError("--metal-checks makes kernels slow: leave out --benchmark, or time in a run of its own")
+    os.environ[METAL_TEXT_VARIABLE] = "1"
+    settings = CheckSettings() if config.getoption("assay_metal_checks") else None
+    if settings is not None:
+        settings.pass_on()
+    try:
+        config.stash[_KERNELS] = Kernels(config, settings)
+    except ImportError as error:
+        raise pytest.UsageError(mlx_advice(error)) from None
+    except AssayError as error:
+        raise pytest.UsageError(str(error)) from None
+    config.pluginmanager.register(config.stash[_KERNELS], "metal-assay-kernels")
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
@@ -113,6 +158,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     session = config.stash.get(_SESSION, None)
     if session is not None:
         session.stop()
+    kernels = config.stash.get(_KERNELS, None)
+    if kernels is not None:
+        kernels.switch_off()
 
 
 def _subjects(config: pytest.Config) -> list[str]:
@@ -173,6 +221,8 @@ class CaseItem(pytest.Item):
         from harness.outcome import Outcome
 
         result = _session(self.config).run(self.instance, self.subject, benchmark=self.timed)
+        if result.checks is not None and _KERNELS in self.config.stash:
+            self.config.stash[_KERNELS].totals.add(result.checks)
         if result.outcome is Outcome.UNSUPPORTED:
             pytest.skip(result.reason)
         if result.outcome is Outcome.KNOWN:
@@ -183,12 +233,28 @@ class CaseItem(pytest.Item):
             from harness.benchmark import hand_over
 
             hand_over(self, result.rounds, self.instance, self.subject)
+        if self.timed and self.config.getoption("assay_gate") == "confirmed":
+            self._gate()
+
+    def _gate(self) -> None:
+        from harness.pytest_gate import Gate, SlowerError
+
+        if _GATE not in self.config.stash:
+            self.config.stash[_GATE] = Gate(Path(str(self.config.getoption("assay_baselines"))))
+        timed = [item for item in self.session.items if isinstance(item, CaseItem) and item.timed]
+        instances = [item.instance for item in timed if item.subject == self.subject]
+        lines = self.config.stash[_GATE].lines(self.subject, instances, self.instance.id)
+        if lines.slower:
+            raise SlowerError("\n".join(lines.slower))
+        if lines.others:
+            self.add_report_section("call", "timing", "\n".join(lines.others))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Show evidence instead of a traceback of the plugin."""
         from harness.errors import AssayError
+        from harness.pytest_gate import SlowerError
 
-        if isinstance(excinfo.value, CaseFailure):
+        if isinstance(excinfo.value, CaseFailure | SlowerError):
             return str(excinfo.value)
         if isinstance(excinfo.value, AssayError):
             return f"error: {excinfo.value}"
@@ -211,6 +277,8 @@ class CaseFailure(Exception):  # noqa: N818 - pytest's own word for it
 
 
 _SESSION: pytest.StashKey[Session] = pytest.StashKey()
+_KERNELS: pytest.StashKey[Kernels] = pytest.StashKey()
+_GATE: pytest.StashKey[Gate] = pytest.StashKey()
 
 
 def _session(config: pytest.Config) -> Session:

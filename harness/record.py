@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Self
 
 from harness.errors import RecordError
-from harness.outcome import Finding, Outcome, Result, Rounds
+from harness.outcome import Finding, KernelChecks, KernelFault, KernelPlace, Outcome, Result, Rounds
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,22 @@ if TYPE_CHECKING:
     from harness.case.expand import Instance
 
 RECORD_VERSION = 1
-_FIRST = b'{"assay_record"'
+
+
+@dataclass(frozen=True)
+class Format:
+    """A sort of record: the key that its first line starts with, its version, and the command that makes one."""
+
+    mark: str
+    version: int
+    made_by: str
+
+    def begins(self, data: bytes) -> bool:
+        """Whether these are the first bytes of such a record."""
+        return data.startswith(f'{{"{self.mark}"'.encode())
+
+
+RUN_RECORD = Format("assay_record", RECORD_VERSION, "assay run --record")
 
 
 @dataclass
@@ -40,6 +55,8 @@ class Record:
 class RecordWriter:
     """Appends lines to a record file; each line reaches the operating system before the next is made."""
 
+    format: ClassVar[Format] = RUN_RECORD
+
     def __init__(self, path: Path, file: IO[bytes]) -> None:
         """Use `create` or `resume`."""
         self.path = path
@@ -50,13 +67,13 @@ class RecordWriter:
         """Start a new record; raises RecordError when the file can't be written or is something else."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if path.exists() and path.stat().st_size and not _is_record(path):
+            if path.exists() and path.stat().st_size and not is_record(path, cls.format):
                 raise RecordError(f"{path}: exists and is no record of ours; it is left alone, choose another name")
             file = path.open("wb")
         except OSError as error:
             raise RecordError(f"{path}: can't be written: {error.strerror}") from None
         writer = cls(path, file)
-        writer.write({"assay_record": RECORD_VERSION, "started": now(), **header})
+        writer.write({cls.format.mark: cls.format.version, "started": now(), **header})
         return writer
 
     @classmethod
@@ -100,6 +117,8 @@ class RecordWriter:
             line["output"] = result.output
         if result.versions:
             line["versions"] = result.versions
+        if result.checks is not None:
+            line["kernel_checks"] = asdict(result.checks)
         self.write(line)
 
     def close(self, footer: dict[str, Any] | None) -> None:
@@ -114,26 +133,15 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _is_record(path: Path) -> bool:
+def is_record(path: Path, form: Format) -> bool:
+    """Whether a file is a record of this sort."""
     with path.open("rb") as file:
-        return file.read(len(_FIRST)) == _FIRST
+        return form.begins(file.read(64))
 
 
 def read_record(path: Path) -> Record:
     """Read a record; raises RecordError naming the line that is wrong. A last line that was cut off is ignored."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise RecordError(f"{path}: can't be read: {error.strerror}") from None
-    lines = data.split(b"\n")
-    if not data.startswith(_FIRST) or len(lines) < 2:
-        raise RecordError(f"{path}:1: is no record: the first line must be the header of one (`assay run --record`)")
-    # What follows the last newline is empty, or a line that was being written when the run was killed.
-    values = [_parse(path, number, line) for number, line in enumerate(lines[:-1], start=1)]
-    if values[0]["assay_record"] != RECORD_VERSION:
-        raise RecordError(
-            f"{path}:1: is a record of version {values[0]['assay_record']}; this release reads {RECORD_VERSION}"
-        )
+    values = read_lines(path, RUN_RECORD)
     record = Record(values[0])
     for number, value in enumerate(values[1:], start=2):
         if "id" in value:
@@ -148,6 +156,23 @@ def read_record(path: Path) -> Record:
         else:
             raise RecordError(f"{path}:{number}: is neither a result nor a footer")
     return record
+
+
+def read_lines(path: Path, form: Format) -> list[dict[str, Any]]:
+    """Return the lines of a record, the header first; raises RecordError naming the line that is wrong."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise RecordError(f"{path}: can't be read: {error.strerror}") from None
+    lines = data.split(b"\n")
+    if not form.begins(data) or len(lines) < 2:
+        raise RecordError(f"{path}:1: is no record: the first line must be the header of one (`{form.made_by}`)")
+    # What follows the last newline is empty, or a line that was being written when the run was killed.
+    values = [_parse(path, number, line) for number, line in enumerate(lines[:-1], start=1)]
+    version = values[0][form.mark]
+    if version != form.version:
+        raise RecordError(f"{path}:1: is a record of version {version}; this release reads {form.version}")
+    return values
 
 
 def _parse(path: Path, number: int, line: bytes) -> dict[str, Any]:
@@ -172,4 +197,14 @@ def _take(record: Record, value: dict[str, Any]) -> None:
         tuple(Rounds(r["operation"], r["calls"], tuple(r["round_ns"])) for r in value.get("rounds", ())),
         value.get("output", ""),
         dict(value.get("versions", {})),
+        _checks(value["kernel_checks"]) if "kernel_checks" in value else None,
     )
+
+
+def _checks(value: dict[str, Any]) -> KernelChecks:
+    faults = tuple(
+        KernelFault(**{**fault, "places": tuple(KernelPlace(**place) for place in fault["places"])})
+        for fault in value["faults"]
+    )
+    words = {key: tuple(value[key]) for key in ("kernels", "orders", "skipped")}
+    return KernelChecks(launches=int(value["launches"]), faults=faults, **words)

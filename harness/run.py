@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
 
+from harness.checking import CheckSettings
 from harness.errors import NothingRanError, RecordError
 from harness.fingerprint import fingerprint
 from harness.known import Entry, apply_known
@@ -108,6 +109,7 @@ def run(instances: Sequence[Instance], subjects: Sequence[str] = ("reference",),
             "devices": {name: session.hello.device for name, session in ready.items()},
             "fingerprint": fingerprint(),
             "benchmark": options.benchmark,
+            "checks": CheckSettings.asked_for() is not None,
         }
         options.opened(header)
         writer, earlier = _open_record(options, header)
@@ -141,8 +143,10 @@ def _open_record(options: Options, header: dict[str, Any]) -> tuple[RecordWriter
                 f"{options.resume}: was made with {_versions(before)}, and this is {_versions(versions)}; "
                 "start a new record"
             )
-    if earlier.header.get("benchmark", False) != header["benchmark"]:
-        raise RecordError(f"{options.resume}: was made {'with' if not header['benchmark'] else 'without'} --benchmark")
+    for option in ("benchmark", "checks"):
+        if earlier.header.get(option, False) != header[option]:
+            how = "without" if header[option] else "with"
+            raise RecordError(f"{options.resume}: was made {how} --{option}")
     return RecordWriter.resume(options.resume), earlier
 
 

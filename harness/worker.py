@@ -18,9 +18,12 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
+from harness.checking import CheckSettings, with_checks
+
 if TYPE_CHECKING:
     from harness.case.expand import Instance
     from harness.recording.replay import Recorded
+    from harness.subjects.reference.kernel_checks import Collector
 
 # Set by `--metal-text`, and inherited: `mx.fast.metal_kernel` of every package runs on this machine.
 METAL_TEXT_VARIABLE = "METAL_ASSAY_METAL_TEXT"
@@ -58,15 +61,18 @@ class Job:
 def main(descriptor: int, subject_name: str) -> None:
     """Serve jobs over the socket `descriptor` until the other end closes it."""
     faulthandler.enable()
-    threading.Thread(target=_leave_with_parent, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=leave_with_parent, args=(os.getppid(),), daemon=True).start()
     with Connection(descriptor) as connection, ExitStack() as stack:
         from harness.errors import AssayError
 
         try:
             from harness.subjects.registry import load_subject
 
-            device = _device()
-            if os.environ.get(METAL_TEXT_VARIABLE) == "1":
+            device = mlx_device()
+            collector = _checked_kernels(stack)
+            if collector is not None:
+                device += ", kernels checked"
+            elif os.environ.get(METAL_TEXT_VARIABLE) == "1":
                 # Before the subject: packages ask for Metal while they are imported.
                 from harness.subjects.reference.metal_text import metal_text_here
 
@@ -94,11 +100,24 @@ def main(descriptor: int, subject_name: str) -> None:
             except EOFError:
                 return
             result = execute(job.instance, subject, benchmark=job.benchmark, observe=job.observe, against=job.against)
+            if collector is not None:
+                result = with_checks(result, collector.drain())
             _flush()
             connection.send(result)
 
 
-def _device() -> str:
+def _checked_kernels(stack: ExitStack) -> Collector | None:
+    """Let every kernel be checked while it runs, if that was asked for."""
+    settings = CheckSettings.asked_for()
+    if settings is None:
+        return None
+    from harness.subjects.reference.kernel_checks import checked_kernels
+
+    return stack.enter_context(checked_kernels(settings, every_package=os.environ.get(METAL_TEXT_VARIABLE) == "1"))
+
+
+def mlx_device() -> str:
+    """Return the device that MLX chose, or what is missing."""
     try:
         import mlx.core as mx
 
@@ -121,7 +140,7 @@ def _flush() -> None:
     ctypes.CDLL(None).fflush(None)
 
 
-def _leave_with_parent(parent: int) -> None:
+def leave_with_parent(parent: int) -> None:
     """End this process when its parent is gone, even in the middle of a job."""
     while os.getppid() == parent:
         time.sleep(0.5)

@@ -24,7 +24,7 @@ INVERSE_SIGMA = np.float32(1) / SIGMA
 
 BYTE_SUM_CODEBOOKS = ("1mad", "2mad", "mul1")
 HALF_PAIR_CODEBOOKS = ("3inst", "mcg")
-CODEBOOKS = BYTE_SUM_CODEBOOKS + HALF_PAIR_CODEBOOKS
+CODEBOOKS = (*BYTE_SUM_CODEBOOKS, *HALF_PAIR_CODEBOOKS, "random")
 
 
 def pack(symbols: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
@@ -90,16 +90,62 @@ def codewords(state: NDArray[np.uint32], codebook: str) -> NDArray[np.float32]:
     """Return the float32 value of each state.
 
     Byte-sum codebooks: the level as float32, times float32(1 / 147.800537109375), rounded once. `3inst` and `mcg`: the
-    float16 sum of two float16 numbers, made of the upper and the lower half of one word.
+    float16 sum of two float16 numbers, made of the upper and the lower half of one word. `random`: see below.
     """
     if codebook in BYTE_SUM_CODEBOOKS:
         return levels(state, codebook).astype(np.float32) * INVERSE_SIGMA
+    if codebook == "random":
+        return _random_codewords(state)
     v = state.astype(np.uint32)
     v = v * np.uint32(89226354) + np.uint32(64248484) if codebook == "3inst" else v * np.uint32(0xCBAC1FED)
     v = (v & np.uint32(0x8FFF8FFF)) ^ np.uint32(0x3B603B60)
     low = (v & np.uint32(0xFFFF)).astype(np.uint16).view(np.float16)
     high = (v >> np.uint32(16)).astype(np.uint16).view(np.float16)
     return (low + high).astype(np.float32)
+
+
+def _random_codewords(state: NDArray[np.uint32]) -> NDArray[np.float32]:
+    """Return sums of 16 hashed bytes as nearly normal numbers: any machine can make the same ones.
+
+    Outputs 2 * state + 1 and 2 * state + 2 of SplitMix64 (Steele, Lea, Flood 2014) from seed 0 have 8 bytes each; the
+    sum less its mean 2040, as float32, times float32(1 / sqrt(16 * 65535 / 12)), rounded once.
+    """
+    total = np.zeros(state.shape, np.int32)
+    for draw in (1, 2):
+        z = (2 * state.astype(np.uint64) + np.uint64(draw)) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z ^= z >> np.uint64(31)
+        for byte in range(8):
+            total += ((z >> np.uint64(8 * byte)) & np.uint64(255)).astype(np.int32)
+    return (total - 2040).astype(np.float32) * np.float32((16 * 65535 / 12) ** -0.5)
+
+
+def qtip_stream(state: NDArray[np.uint32], bits: int, state_bits: int) -> NDArray[np.uint8]:
+    """Return QTIP's stream of blocks of states [..., block]: bytes [..., block * bits / 8], highest bit first.
+
+    All bits of the first state from the highest down, then the newest `bits` of every further state, in the same
+    way; the stream ends when it is full, since the last states end with what the first began with.
+    """
+    block = state.shape[-1]
+    first = (state[..., :1] >> np.arange(state_bits - 1, -1, -1, dtype=np.uint32)) & 1
+    newest = (state[..., 1:, np.newaxis] >> np.arange(bits - 1, -1, -1, dtype=np.uint32)) & 1
+    string = np.concatenate([first, newest.reshape(*state.shape[:-1], -1)], axis=-1)[..., : block * bits]
+    return np.packbits(string.astype(np.uint8), axis=-1)
+
+
+def exl3_words(state: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
+    """Return EXL3's words [..., block * bits / 32] of blocks of 16-bit states [..., block].
+
+    Its bit string is read from the highest bit of each word, and bits [t * bits, (t + 1) * bits) are the newest symbol
+    of column t: the window [(t + 1) * bits - 16, (t + 1) * bits) is then the state.
+    """
+    newest = (state[..., np.newaxis] >> np.arange(bits - 1, -1, -1, dtype=np.uint32)) & 1
+    string = newest.reshape(*state.shape[:-1], -1, WORD_BITS)
+    words = np.zeros(string.shape[:-1], np.uint32)
+    for i in range(WORD_BITS):
+        words |= string[..., i] << np.uint32(31 - i)
+    return words
 
 
 def lay_out(words: NDArray[np.uint32], *, interleave: bool) -> NDArray[np.uint32]:
@@ -115,6 +161,17 @@ def lay_out(words: NDArray[np.uint32], *, interleave: bool) -> NDArray[np.uint32
     for block in range(blocks):
         flat[block // 2, :, block % 2] = words[:, block]
     return flat.reshape(-1)
+
+
+def split_layout(codes: NDArray[np.uint32], rows: int, blocks: int, *, interleave: bool) -> NDArray[np.uint32]:
+    """Return the words [rows, blocks, words] of flat codes: the inverse of `lay_out`."""
+    if not interleave:
+        return codes.reshape(rows, blocks, -1)
+    pairs = codes.reshape(blocks // 2, rows, 2, -1)
+    words = np.empty((rows, blocks, pairs.shape[-1]), np.uint32)
+    for block in range(blocks):
+        words[:, block] = pairs[block // 2, :, block % 2]
+    return words
 
 
 def decode(

@@ -119,7 +119,18 @@ def load_file(path: Path, *, wanted: Wanted | None = None) -> list[Instance]:
     `wanted` gets the ids of all of them and returns those to check and build: of a large matrix, a sample is quick.
     """
     source = read_source(path)
-    kind = _kind(source)
+    return _load(path, source, _kind(source), wanted)
+
+
+def load_described(path: Path, kind: Kind) -> list[Instance]:
+    """Load the instances of a file that is no case and has the keys of `kind`; raises CaseFileError."""
+    source = read_source(path)
+    if not isinstance(source.value, dict):
+        raise CaseFileError([source.problem([], "must be a mapping with keys such as: given")])
+    return _load(path, source, kind, None)
+
+
+def _load(path: Path, source: Source, kind: Kind, wanted: Wanted | None) -> list[Instance]:
     if kind.include is not None:
         source = kind.include(source, path.resolve().is_relative_to(shipped_root().resolve()))
     given = frozenset(_given_keys(kind))
@@ -127,7 +138,8 @@ def load_file(path: Path, *, wanted: Wanted | None = None) -> list[Instance]:
     if problems:
         # The matrix is wrong, so combinations mean nothing; what the rest says on its own can still be checked.
         rest = {key: value for key, value in source.value.items() if key in ("assay", "title", "why")}
-        missing = [source.problem([], f"the key '{key}' is missing") for key in ("title", "why") if key not in rest]
+        needed = [key for key in ("title", "why") if kind.model.model_fields[key].is_required()]
+        missing = [source.problem([], f"the key '{key}' is missing") for key in needed if key not in rest]
         raise CaseFileError([*problems, *missing])
     return list(_instances(source, kind, given, case_name(path), wanted))
 

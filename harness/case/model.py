@@ -206,10 +206,13 @@ def _shown(value: Any) -> str:
 
 
 class Limits(Strict):
-    """How much one instance may use before it counts as errored."""
+    """How much one instance may use before it counts as errored, and how much slower it may get unnoticed."""
 
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     memory_mib: Positive | None = None
+    slowdown: Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)] | None = Field(
+        default=None, description="a time that grew by less than this share is no regression: 0.1 is 10 %"
+    )
 
 
 class CaseModel(Strict):
@@ -227,4 +230,9 @@ class CaseModel(Strict):
     )
     where: str | list[str] | None = Field(default=None, description="keeps the combinations for which this is true")
     requires: list[str] = Field(default_factory=list, description="only for subjects with these capabilities")
+    timing: Literal["per-call", "amortized", "both"] = Field(
+        default="per-call",
+        description="how what `time` lists is timed; per-call: each call waits for the device; amortized: many are "
+        "queued, and the last is waited for",
+    )
     limits: Limits = Field(default_factory=Limits)

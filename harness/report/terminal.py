@@ -123,7 +123,8 @@ def evidence(instance: Instance, result: Result, subject: str, against: Path | N
         lines = result.output.strip().splitlines()
         yield f"    output{' (its end)' if len(lines) > 8 else ''}:"
         yield from (f"      | {line[:160]}" for line in lines[-8:])
-    yield f"    again: {replay(instance, subject, against)}"
+    again = replay(instance, subject, against)
+    yield f"    again: {again}{' --checks' if result.checks is not None else ''}"
 
 
 def replay(instance: Instance, subject: str, against: Path | None = None) -> str:
@@ -153,5 +154,11 @@ def _summary(run: Run) -> Iterator[str]:
     more = f" ({resumed} of them from the record)" if resumed else ""
     yield ""
     yield f"{sum(total.values())} instances in {run.seconds:.1f} s: {words}{more}"
+    checks = [result.checks for part in run.subjects for result in part.results.values() if result.checks is not None]
+    if checks:
+        faults = sum(len(one.faults) for one in checks)
+        launches = sum(one.launches for one in checks)
+        yield f"launches of kernels checked: {launches}, findings: {faults}"
+        yield from (f"not checked: {why}" for why in dict.fromkeys(why for one in checks for why in one.skipped))
     if run.record is not None:
         yield f"record: {run.record}"

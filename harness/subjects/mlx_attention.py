@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from harness.subjects.protocol import TimedCall
     from harness.subjects.protocol.attention import AttentionInput, RopeInput
 
 
@@ -26,15 +27,10 @@ class OnDevice(Attention):
         """Return [rows, query_heads, queries, value_dim]."""
         return to_numpy(self.prepared(given)())
 
-    def timed(self, given: AttentionInput) -> Callable[[int], None]:
-        """Return a function that attends once."""
+    def timed(self, given: AttentionInput) -> TimedCall:
+        """Return what attends once a call."""
         once = self.prepared(given)
-
-        def call(_number: int) -> None:
-            mx.eval(once())
-            mx.synchronize()
-
-        return call
+        return lambda _call: once()
 
     def prepared(self, given: AttentionInput) -> Callable[[], mx.array]:
         """Put the arrays on the device and return what computes the output of them."""

@@ -14,10 +14,10 @@ from harness.subjects.protocol import KernelAnswer, Kernels, KernelView
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.subjects.protocol import KernelLaunch, KernelText
+    from harness.subjects.protocol import KernelLaunch, KernelText, TimedCall
 
 # More kernels than the shipped cases have, so that none of them is built twice in one worker.
-_MOST_KERNELS = 512
+MOST_KERNELS = 512
 
 
 class MlxKernels(Kernels):
@@ -26,7 +26,7 @@ class MlxKernels(Kernels):
     def __init__(self, make: Callable[..., Any] | None = None) -> None:
         """Take `mx.fast.metal_kernel` where `make` is None."""
         self._make = mx.fast.metal_kernel if make is None else make
-        self._kernels = lru_cache(_MOST_KERNELS)(self._built)
+        self._kernels = lru_cache(MOST_KERNELS)(self._built)
 
     def kernel(self, text: KernelText) -> Any:
         """Return the kernel of a text, the same one each time."""
@@ -53,18 +53,13 @@ class MlxKernels(Kernels):
         after = tuple(None if memory is None else to_numpy(memory) for memory in memories)
         return KernelAnswer(tuple(to_numpy(output) for output in outputs), after)
 
-    def timed(self, text: KernelText, launch: KernelLaunch) -> Callable[[int], None]:
-        """Return a function that launches once, on arrays that are on the device beforehand."""
+    def timed(self, text: KernelText, launch: KernelLaunch) -> TimedCall:
+        """Return what launches once a call, on arrays that are on the device beforehand."""
         memories = [to_mlx(one.memory) if isinstance(one, KernelView) else None for one in launch.inputs]
         given = arguments(launch, memories)
         mx.eval([x for x in given["inputs"] if isinstance(x, mx.array)])
         kernel = self.kernel(text)
-
-        def call(_number: int) -> None:
-            mx.eval(kernel(**given))
-            mx.synchronize()
-
-        return call
+        return lambda _call: kernel(**given)
 
 
 def arguments(launch: KernelLaunch, memories: list[mx.array | None]) -> dict[str, Any]:

@@ -12,12 +12,10 @@ from harness.subjects.protocol.affine import MicroscalingArrays
 from harness.subjects.views import to_mlx_view
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
     from numpy.typing import NDArray
 
-    from harness.subjects.protocol import Attention, Kernels
+    from harness.subjects.protocol import Attention, Kernels, TimedCall
 
 
 _WORD_BITS = 32
@@ -116,26 +114,20 @@ class MlxAffine(Affine):
             )
         )
 
-    def timed(
-        self, operation: str, x: NDArray[np.generic], planes: AffineArrays, *, transpose: bool
-    ) -> Callable[[int], None]:
-        """Return a function that does `operation` once, on arrays that are on the device beforehand."""
+    def timed(self, operation: str, x: NDArray[np.generic], planes: AffineArrays, *, transpose: bool) -> TimedCall:
+        """Return what does `operation` once a call, on arrays that are on the device beforehand."""
         there, parts, group, bits = to_mlx(x), _device(planes), planes.group_size, planes.bits
         mx.eval(there, *parts)
-        calls: dict[str, Callable[[], object]] = {
-            "quantize": lambda: mx.quantize(there, group_size=group, bits=bits),
-            "dequantize": lambda: mx.dequantize(*parts, group_size=group, bits=bits),
-            "matmul": lambda: mx.quantized_matmul(there, *parts, transpose=transpose, group_size=group, bits=bits),
+        calls: dict[str, TimedCall] = {
+            "quantize": lambda _call: AffineArrays(*mx.quantize(there, group_size=group, bits=bits), group, bits),  # type: ignore[arg-type]  # MLX arrays, as `TimedCall` says
+            "dequantize": lambda _call: mx.dequantize(*parts, group_size=group, bits=bits),
+            "matmul": lambda _call: mx.quantized_matmul(
+                there, *parts, transpose=transpose, group_size=group, bits=bits
+            ),
         }
         if operation not in calls:
             raise Unsupported(f"timing of {operation}")
-        make = calls[operation]
-
-        def call(_number: int) -> None:
-            mx.eval(make())
-            mx.synchronize()
-
-        return call
+        return calls[operation]
 
 
 def _device(planes: AffineArrays) -> tuple[mx.array, mx.array, mx.array]:

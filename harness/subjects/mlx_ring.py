@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from harness.subjects.protocol import Block, RingSpec
+    from harness.subjects.protocol import Block, RingSpec, TimedCall
 
 
 class Cache(Protocol):
@@ -125,19 +125,19 @@ class MlxRing(Ring):
             return RowsApart(tuple(self._alike(part) for part in got.parts))
         return self._alike(got)
 
-    def _alike(self, got: Any) -> PlainArrays | AffineArrays:
+    def _alike(self, got: Any, convert: Callable[[mx.array], Any] = to_numpy) -> PlainArrays | AffineArrays:
         found = flat(got)
         if len(found) == 1:
-            return PlainArrays(to_numpy(found[0]))
+            return PlainArrays(convert(found[0]))
         # Three bare arrays do not tell their format; then it is what the case asked for.
         storage = got if hasattr(got, "bits") else self.spec.storage
         if len(found) != 3 or storage is None:
             raise Unsupported(f"{len(found)} arrays where keys or values were expected")
-        packed, scales, biases = (to_numpy(array) for array in found)
+        packed, scales, biases = (convert(array) for array in found)
         return AffineArrays(packed, scales, biases, storage.group_size, storage.bits)
 
-    def timed(self, operation: str, blocks: Sequence[Block]) -> Callable[[int], None]:
-        """Return the operation on blocks that are on the device already; the clock sees it evaluated."""
+    def timed(self, operation: str, blocks: Sequence[Block]) -> TimedCall:
+        """Return the operation on blocks that are on the device already."""
         inputs = [tuple(to_mlx(array) for array in (block.keys, block.values, block.queries)) for block in blocks]
         mx.eval(inputs)
         scale = self.spec.head_dim**-0.5
@@ -148,20 +148,27 @@ class MlxRing(Ring):
             got_k, got_v = self.fetch(*inputs[0][:2])
             mx.eval(flat(got_k), flat(got_v))
             attend = self._attend
+            keys, values = self._lazy(got_k), self._lazy(got_v)
 
-            def call(number: int) -> None:
-                mx.eval(attend(inputs[number % len(inputs)][2], got_k, got_v, scale, mask))
-                mx.synchronize()
-        else:
+            def ask(number: int) -> Answer:
+                output: Any = attend(inputs[number % len(inputs)][2], got_k, got_v, scale, mask)
+                return Answer(keys, values, mask, output)
 
-            def call(number: int) -> None:
-                k, v, _ = inputs[number % len(inputs)]
-                made = self.mask(k.shape[2])
-                kept_k, kept_v = self.fetch(k, v)
-                mx.eval(flat(kept_k), flat(kept_v), made if isinstance(made, mx.array) else [])
-                mx.synchronize()
+            return ask
 
-        return call
+        def write(number: int) -> Answer:
+            k, v, _ = inputs[number % len(inputs)]
+            made = self.mask(k.shape[2])
+            shown_k, shown_v = self.fetch(k, v)
+            return Answer(self._lazy(shown_k), self._lazy(shown_v), made, None)
+
+        return write
+
+    def _lazy(self, got: Any) -> Arrays:
+        """Put what the cache returned into the arrays of the protocol, as it is."""
+        if isinstance(got, Apart):
+            return RowsApart(tuple(self._alike(part, lambda array: array) for part in got.parts))
+        return self._alike(got, lambda array: array)
 
 
 def flat(got: Any) -> list[mx.array]:

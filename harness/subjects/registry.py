@@ -53,7 +53,11 @@ def subject_names() -> list[str]:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that can't be a subject, without importing anything of it; raises UsageError."""
+    """Refuse a name that can't be a subject, without importing anything of it; raises UsageError.
+
+    `SUBJECT@VARIANT` is a subject that multiplies trellis-coded matrices by one of its variants.
+    """
+    name = name.partition("@")[0]
     if name in BUILT_IN:
         package = BUILT_IN[name].package
         if package is not None:
@@ -79,6 +83,7 @@ def check_name(name: str) -> None:
 def load_subject(name: str) -> Subject:
     """Import and make the subject called `name`; raises UsageError or SubjectMissingError, or what its code raises."""
     check_name(name)
+    name, _, variant = name.partition("@")
     if name in BUILT_IN:
         module, _, attribute = BUILT_IN[name].target.partition(":")
         found = getattr(import_module(module), attribute)
@@ -88,6 +93,7 @@ def load_subject(name: str) -> Subject:
     else:
         found = next(point for point in entry_points(group=GROUP) if point.name == name).load()
     subject: Subject = found()
+    subject.chosen_variant = variant or None
     from harness.subjects.protocol import Subject as Base
 
     if not isinstance(subject, Base):

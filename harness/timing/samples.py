@@ -59,7 +59,8 @@ class Timing:
     amortized: False where each call was synchronized before the next, True where a visit was synchronized once.
     overhead_ns: what reading the clock around an empty evaluation costs here; reported, never subtracted.
     moved_bytes and operations: of one call, as the case declares; None where it does not.
-    wrong: names of arms whose outputs were wrong, with the reason; their visits are not kept.
+    wrong: names of arms whose outputs were wrong, with the reason; their visits are not kept. failed: those that could
+    not be timed to the end: no answer in time, too much memory, an error; neither are theirs.
     """
 
     instance: str
@@ -73,6 +74,7 @@ class Timing:
     moved_bytes: int | None = None
     operations: int | None = None
     wrong: tuple[tuple[str, str], ...] = ()
+    failed: tuple[tuple[str, str], ...] = ()
 
     def of(self, role: Role) -> tuple[Arm, ...]:
         """Return the arms of a role."""

@@ -7,12 +7,13 @@ import click
 from harness.verbs.common import kinds_option, paths_argument, say, select_option
 
 
-@click.command("list", epilog="\b\nExamples:\n  assay list\n  assay list cases/ring --instances")
+@click.command("list", epilog="\b\nExamples:\n  assay list\n  assay list cases/ring --instances\n  assay list --timed")
 @paths_argument
 @kinds_option
 @select_option
 @click.option("--instances", "each", is_flag=True, help="List every instance, not every case.")
-def command(paths: tuple[str, ...], kinds: tuple[str, ...], patterns: tuple[str, ...], each: bool) -> None:
+@click.option("--timed", is_flag=True, help="Only cases that list something under `time:`.")
+def command(paths: tuple[str, ...], kinds: tuple[str, ...], patterns: tuple[str, ...], each: bool, timed: bool) -> None:
     """List cases: name, number of instances, title."""
     from collections import Counter
 
@@ -20,7 +21,7 @@ def command(paths: tuple[str, ...], kinds: tuple[str, ...], patterns: tuple[str,
 
     from harness.select import load_selected
 
-    instances = load_selected(paths, patterns, kinds)
+    instances = [one for one in load_selected(paths, patterns, kinds) if not timed or getattr(one.case, "time", None)]
     if each:
         for instance in instances:
             say(instance.id)

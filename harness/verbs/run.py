@@ -11,6 +11,7 @@ import click
 
 from harness.errors import UsageError
 from harness.verbs.common import (
+    check_kernels,
     cores,
     default_record,
     kinds_option,
@@ -36,6 +37,8 @@ Examples:
   assay run cases/ring --select 'ring/trim-*' --subject reference --subject mlx-lm
   assay run --benchmark --record speed.jsonl        time what cases list under `time:`
   assay run --resume reports/local/run.jsonl        go on where a run was stopped
+  assay run --kind kernel --checks                  also watch our kernels while they run
+  assay run --subject mine.py:Mine --metal-text --checks    ... those of a package
   assay run --against from-a-mac/                   compare with what `assay record` saw elsewhere""",
 )
 @paths_argument
@@ -89,6 +92,12 @@ Examples:
     is_flag=True,
     help="Let mx.fast.metal_kernel of every package run on this machine, also without a GPU.",
 )
+@click.option(
+    "--checks",
+    is_flag=True,
+    help="Watch every Metal kernel that an instance launches: memory, races, barriers. With --metal-text those of "
+    "every package, else our own.",
+)
 @click.option("--allow-code", is_flag=True, help="Let cases run Python functions of files beside them.")
 @click.option("--all", "every", is_flag=True, help="Show every failure in full, not two of each sort.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
@@ -105,6 +114,7 @@ def command(
     resume: Path | None,
     against: Path | None,
     metal_text: bool,
+    checks: bool,
     allow_code: bool,
     every: bool,
     quiet: bool,
@@ -114,6 +124,8 @@ def command(
         raise UsageError("--record starts a record and --resume goes on with one: give one of them")
     if against is not None and (benchmark or resume is not None):
         raise UsageError("--against compares answers, all of them, and no times: leave out --benchmark and --resume")
+    if checks and (benchmark or against is not None):
+        raise UsageError("--checks makes kernels slow and launches them anew: leave out --benchmark and --against")
     from harness.subjects.registry import check_name
 
     recording = None if against is None else _recording(against)
@@ -127,6 +139,8 @@ def command(
 
     instances = _instances(paths, patterns, kinds, recording)
     switch(instances, metal_text=metal_text, allow_code=allow_code)
+    if checks:
+        check_kernels(time_limit)
     progress = Progress(quiet=quiet)
     target = resume or record or default_record(names)
     options = Options(

@@ -1,9 +1,10 @@
-"""The file around a saved cache: safetensors, whose metadata says format, version and the description as JSON."""
+"""The file around a saved thing: safetensors, whose metadata says format, version and the description as JSON."""
 
 from __future__ import annotations
 
 import json
 import struct
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -21,16 +22,30 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "impl-cache"
 VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FileSort:
+    """A sort of file: its `format` and `version`, the `key` of its description, and what it is in words."""
+
+    format: str
+    version: int
+    key: str
+    words: str
+
+
+CACHE: Final = FileSort(FORMAT, VERSION, "cache", "cache of save_cache")
 # The format's own limit for its JSON header; a longer one is a file of another sort.
 _MOST_HEADER_BYTES: Final = 100_000_000
 
 
-def write(path: Path, description: dict[str, Any], tensors: dict[str, mx.array]) -> None:
+def write(path: Path, description: dict[str, Any], tensors: dict[str, mx.array], sort: FileSort = CACHE) -> None:
     """Write a file whole, or leave what was there before; raises OSError when it can't be written.
 
     It is not forced to disk: a machine that dies may lose it, which ``read`` notices, with what was there before.
     """
-    metadata = {"format": FORMAT, "version": str(VERSION), "cache": json.dumps(description, separators=(",", ":"))}
+    metadata = {"format": sort.format, "version": str(sort.version)}
+    metadata[sort.key] = json.dumps(description, separators=(",", ":"))
     # Beside its target, because only within a file system a rename is one step; MLX insists on the suffix.
     temporary = path.with_name(f".{path.name}.{uuid4().hex}.safetensors")
     try:
@@ -44,21 +59,22 @@ def write(path: Path, description: dict[str, Any], tensors: dict[str, mx.array])
         temporary.unlink(missing_ok=True)
 
 
-def read(path: Path) -> tuple[dict[str, Any], dict[str, mx.array]]:
+def read(path: Path, sort: FileSort = CACHE) -> tuple[dict[str, Any], dict[str, mx.array]]:
     """Return description and tensors, all of them in memory.
 
     Raises NotSafetensorsError, TruncatedFileError, NotASavedCacheError, SavedVersionError, or OSError when the file
     can't be read.
     """
     metadata = _metadata(path)
-    if metadata.get("format") != FORMAT:
-        raise NotASavedCacheError(f"{path}: a safetensors file, but no cache of save_cache: its metadata don't say so")
-    if metadata.get("version") != str(VERSION):
+    if metadata.get("format") != sort.format:
+        raise NotASavedCacheError(f"{path}: a safetensors file, but no {sort.words}: its metadata don't say so")
+    if metadata.get("version") != str(sort.version):
+        written = metadata.get("version")
         raise SavedVersionError(
-            f"{path}: was written in version {metadata.get('version')} of the format, and this release reads {VERSION}"
+            f"{path}: was written in version {written} of the format, and this release reads {sort.version}"
         )
     try:
-        description = json.loads(metadata.get("cache", ""))
+        description = json.loads(metadata.get(sort.key, ""))
         if not isinstance(description, dict):
             raise ValueError  # noqa: TRY301, TRY004 - joins the parser's own way of saying so
     except (ValueError, RecursionError):

@@ -25,6 +25,7 @@ from tabulate import tabulate
 from harness.fingerprint import fingerprint
 from impl.metal import MetalKernel, MetalTextError, metal_text
 from impl.metal.cpu import LANE_SEED_VARIABLE
+from tests.bench.metal_columns import cell, check, key, read_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,6 +39,9 @@ MISSING_BARRIER = (
     "ahead destroys what another has not read"
 )
 FAULTS = {f"{loss}_{way}": MISSING_BARRIER for loss in ("kl", "js") for way in ("forward", "backward")}
+FAULTS["kl_forward"] += (
+    "; and its last barrier is `mem_flags::mem_none`, which orders no memory, between writing `shared` and reading it"
+)
 SMALL_SIZES = (1, 4, 8, 32, 64, 100, 128, 129, 160, 200, 300)
 FEATURES = {
     r"simd_(sum|max|min)": "reductions",
@@ -126,8 +130,8 @@ def smallest(name: str, small: list[Arm]) -> str:
     return "none of the small ones"
 
 
-def line(seen: Seen, text: str) -> dict[str, object]:
-    """One kernel as a line of the table."""
+def line(seen: Seen, text: str, more: dict[str, str]) -> dict[str, object]:
+    """One kernel as a line of the table; `more` holds further columns."""
     ratios = [ratio for order, ratio in seen.ratios.items() if order not in seen.wrong]
     right = f"{max(ratios):.2g}" if ratios else "-"
     wrong = f"WRONG in orders {', '.join(seen.wrong)}; else " if seen.wrong else ""
@@ -139,6 +143,7 @@ def line(seen: Seen, text: str) -> dict[str, object]:
         "compiles": seen.refused or "yes",
         "largest error / bound": wrong + right,
         "orders": len(seen.ratios),
+        **more,
         "compared with": seen.arm.reference,
     }
 
@@ -162,10 +167,18 @@ def explained(every: list[Seen], small: list[Arm]) -> list[str]:
     return lines or ["Nothing is wrong."]
 
 
-def page(table: list[dict[str, object]], wrong: list[str], notes: list[str], missing: set[str], command: str) -> str:
+def page(
+    table: list[dict[str, object]],
+    wrong: list[str],
+    notes: list[str],
+    missing: set[str],
+    machines: dict[str, str],
+    command: str,
+) -> str:
     """Give the report that is committed."""
     machine = {**fingerprint(), **{name: version(name) for name in ("mlx", "mlx-lm", "numpy")}}
     left = ", ".join(sorted(missing)) or "none"
+    others = "".join(f'\n\n"{column}" was seen on {where}.' for column, where in machines.items())
     return f"""# Custom Metal kernels of mlx-lm, without a GPU
 
 Made by `{command}` on {datetime.now(UTC).date()}; nothing here was compared with an Apple GPU.
@@ -173,8 +186,9 @@ Made by `{command}` on {datetime.now(UTC).date()}; nothing here was compared wit
 Every kernel that mlx-lm {version("mlx-lm")} makes, text unchanged, called through the package's own functions inside
 `impl.metal.metal_text()`, and compared with the package's own operations in float64, or, where it has none, with the
 formula in NumPy. The bound counts the roundings that a kernel in float32 can't avoid; above 1 an answer is wrong. Each
-ran with its threads in {len(ORDERS)} orders: ascending, descending, and {len(ORDERS) - 2} random ones. Kernels made and
-not called: {left}.
+ran with its threads in {len(ORDERS)} orders: ascending, descending, and {len(ORDERS) - 2} random ones. "checks" is what
+`impl.metal.checks` found while it ran: memory, races, barriers, unwritten values; of a race the later access stands
+first. Kernels made and not called: {left}.{others}
 
 {tabulate(table, headers="keys", tablefmt="github", disable_numparse=True)}
 
@@ -194,7 +208,14 @@ not called: {left}.
 
 @click.command()
 @click.option("--markdown", type=click.Path(path_type=Path), help="Write the report here.")
-def main(markdown: Path | None) -> None:
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="A column that another machine wrote, as JSON (repeatable).",
+)
+def main(markdown: Path | None, columns: tuple[Path, ...]) -> None:
     """Run mlx-lm's custom kernels here and compare them with the package's operations."""
     if find_spec("mlx_lm") is None:
         raise click.ClickException("mlx-lm is not installed; pip install 'metal-assay[subjects]'")
@@ -203,14 +224,20 @@ def main(markdown: Path | None) -> None:
         every = [run(arm) for arm in arms]
         texts = kernels_made()
         wrong = explained(every, small)
-    table = [line(seen, texts.get(seen.arm.kernel, "")) for seen in every]
+    extra = [{"checks": cell(faults)} for faults in check(arms)]
+    read = [read_column(path) for path in columns]
+    for arm, more in zip(arms, extra, strict=True):
+        more |= {name: cells.get(key(arm), "not run") for name, _, cells in read}
+    table = [line(seen, texts.get(seen.arm.kernel, ""), more) for seen, more in zip(every, extra, strict=True)]
     missing = set(texts) - {seen.arm.kernel for seen in every}
     notes = [f"- `{arm.kernel}`: {arm.note}." for arm in arms if arm.note]
     click.echo(tabulate(table, headers="keys", disable_numparse=True))
     click.echo("\n".join(wrong))
     if markdown:
-        command = f"python -m tests.bench.metal_kernels --markdown {markdown}"
-        markdown.write_text(page(table, wrong, notes, missing, command), encoding="utf-8")
+        given = "".join(f" --column {path}" for path in columns)
+        command = f"python -m tests.bench.metal_kernels --markdown {markdown}{given}"
+        machines = {name: machine for name, machine, _ in read}
+        markdown.write_text(page(table, wrong, notes, missing, machines, command), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.outcome import KernelFault, KernelPlace
 from impl.metal import metal_kernel, metal_text
+from tests.bench.metal_columns import cell, check, key, read_column, write_column
 from tests.bench.metal_kernels import FAULTS, ORDERS, Seen, _ratio, all_arms, explained, features, kernels_made, run
 
 pytestmark = pytest.mark.skipif(find_spec("mlx_lm") is None, reason="mlx-lm is not installed")
@@ -29,6 +31,26 @@ def test_the_ratio_is_that_of_the_worst_element() -> None:
 
 def test_features_are_those_of_the_text() -> None:
     assert features("threadgroup float a[2]; a[0] = simd_sum(x_shape[0]);") == "reductions, threadgroup memory, shapes"
+
+
+def test_a_cell_names_faults_and_lines(tmp_path: Path) -> None:
+    write, read = (KernelPlace("source", line, 3, "") for line in (47, 41))
+    race = KernelFault("k", "race", "words", (write, read))
+    assert cell([]) == "clean"
+    assert cell([race, KernelFault("k", "unwritten output", "words")]) == "race source:47 / source:41; unwritten output"
+    write_column(tmp_path / "column.json", "cuda", "one H200", {"k, 2 x 3": "0.5"})
+    assert read_column(tmp_path / "column.json") == ("cuda", "one H200", {"k, 2 x 3": "0.5"})
+
+
+@pytest.mark.slow
+def test_checks_find_the_race_and_nothing_else() -> None:
+    model_arms, norm_arms = (import_module(f"tests.bench.metal_{name}_arms") for name in ("model", "norm"))
+    arms = [model_arms.loss_arms(200)[2], norm_arms._gate_arm()]
+    assert [key(arm) for arm in arms] == ["js_forward, 2 x 200", "rms_norm_sigmoid_gate, 2 x 3 x 40"]
+    assert [cell(faults) for faults in check(arms)] == [
+        "race source:95 / source:84; race source:96 / source:85",
+        "clean",
+    ]
 
 
 @pytest.mark.slow

@@ -385,6 +385,8 @@ class Fake(Subject):
 
 # A mistake, the case that must catch it, and the check that shows it there.
 MISTAKES: list[tuple[type[Right], str, str]] = [
+    (PassesMergedWithoutTheirMaximum, "long-context", "output"),
+    (CausalSeesTheNextKey, "block-of-a-prompt", "output"),
     (ScaledTwice, "scale-is-the-one-given", "output"),
     (ScaledTwice, "head-dims-of-real-models", "output"),
     (ScaleOfTheHeadDim, "scale-is-the-one-given", "output"),

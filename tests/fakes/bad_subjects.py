@@ -136,9 +136,15 @@ class _Drifts(NaiveRing):
 
     timed_once = False
 
-    def timed(self, *_: Any) -> Any:
+    def timed(self, operation: str, blocks: Any) -> Any:
+        del operation
         _Drifts.timed_once = True
-        return lambda _: None
+
+        def call(number: int) -> Answer:
+            block = blocks[number % len(blocks)]
+            return self.append(block.keys, block.values, None)
+
+        return call
 
     def offsets(self) -> list[int]:
         return [self.length + int(_Drifts.timed_once)]

@@ -13,19 +13,19 @@ ROOT = Path(__file__).parents[2]
 
 # A module may import what stands on its own line or above; the longest prefix counts. Loading a case needs its kind.
 LAYERS = (
-    ("harness.errors", "harness.outcome", "harness.dtypes", "harness.fingerprint"),
+    ("harness.errors", "harness.outcome", "harness.dtypes", "harness.fingerprint", "harness.checking"),
     ("harness.case", "harness.record"),
     ("harness.known",),
     (
         "harness.subjects",
         "harness.baseline",
         "harness.compare",
-        "harness.timing.rounds",
         "harness.timing.samples",
         "harness.stats",
     ),
     ("harness.attention_bound",),
     ("harness.kinds",),
+    ("harness.timing.visit",),
     ("harness.case.load", "harness.case.json_schema", "harness.select", "harness.recording", "harness.execute"),
     ("harness.worker", "harness.pool", "harness.timing"),
     # run, report, regress, fuzz, and whatever is not named here
@@ -132,8 +132,8 @@ def test_layers_are_as_drawn() -> None:
         "harness.pool",
     ]
     rows += ["harness.report.terminal", "harness.cli"]
-    assert [layer(name) for name in rows] == [1, 3, 5, 6, 7, 8, 9]
-    assert layer("harness.report") == layer("harness.run") == layer("harness.something.new") == 8
+    assert [layer(name) for name in rows] == [1, 3, 5, 7, 8, 9, 10]
+    assert layer("harness.report") == layer("harness.run") == layer("harness.something.new") == 9
 
 
 def test_impl_does_not_know_the_harness() -> None:
@@ -181,9 +181,7 @@ def test_subjects_never_see_the_expected_answer() -> None:
     assert not [str(found) for found in wrong]
 
 
-@pytest.mark.parametrize(
-    "package", ["harness.compare", "harness.timing.rounds", "harness.timing.samples", "harness.stats"]
-)
+@pytest.mark.parametrize("package", ["harness.compare", "harness.timing.samples", "harness.stats"])
 def test_measures_stand_alone(package: str) -> None:
     others = ("harness.subjects", "harness.baseline", "harness.kinds", "harness.case")
     assert not [str(found) for found in HARNESS if inside(found.module, package) and inside(found.target, *others)]

@@ -306,6 +306,7 @@ MISTAKES: list[tuple[type[Right], str, str]] = [
     (LastInputsLeftOut, "every-number-of-inputs", "matmul"),
     (FirstMatrixForAll, "heads-share-a-quantized-cache", "matmul"),
     (FirstRepeatForAll, "heads-share-a-quantized-cache", "matmul"),
+    (FirstGroupForAll, "layer-of-a-model", "matmul"),
     (WrongDtype, "transposed-product-every-format", "shape"),
     (WrongShape, "every-batch-size", "shape"),
     (NoArray, "decode-every-format", "shape"),

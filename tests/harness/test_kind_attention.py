@@ -20,6 +20,7 @@ from harness.kinds.attention.run import Answers
 from harness.kinds.attention.schema import AttentionGiven
 from harness.outcome import Outcome
 from harness.subjects.reference import Reference
+from tests.fakes.cheats import called_twice
 
 if TYPE_CHECKING:
     from harness.case.expand import Instance
@@ -77,11 +78,9 @@ def test_the_reference_passes_the_cases_and_takes_boolean_masks_that_all_heads_s
 
 def test_what_is_timed_can_be_called() -> None:
     timed = [one for one in shipped() if one.case.time]  # type: ignore[attr-defined]
-    assert {one.case_name for one in timed} >= {"attention/one-token-decodes", "attention/a-prompt-of-every-length"}
-    for instance in timed[:3] + timed[-1:]:
-        (call,) = KIND.timed(instance.case, Reference()).values()
-        call(0)
-        call(1)
+    assert {one.case_name for one in timed} == {"attention/block-of-a-prompt", "attention/long-context"}
+    for instance in (timed[0], timed[-1]):
+        called_twice(KIND.timed(instance.case, Reference(), "attention", 0))
 
 
 def test_every_case_can_be_described() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,11 +56,19 @@ MISTAKES = {
     "float64 weights": "plain-layout",
     "a list of weights": "plain-layout",
     "a product without batch axis": "batch-vectors-are-independent",
+    "a rest of a tile of 8 left out": "every-batch-size",
+    "a rest of 4 rows left out": "ragged-rows",
+    "widths of 12 bits or more alone": "integer-states-of-every-width",
+    "the last column of every lane": "every-column",
+    "pair and row swapped": "one-hot-through-split-pairs",
 }
 # Cases that catch those of the mistakes above that spoil a weight, in a fused kernel, which never shows a weight.
 FUSED = ("one-hot-recovers-the-matrix", "codebooks-in-products")
 # Only a clock sees what these are about.
-TIMED_ONLY = ("projection", "projection-of-a-batch")
+TIMED_ONLY = ("projection", "projection-of-a-batch", "layer-of-a-model")
+# These ask for more than a decoder: test_kind_trellis_encoders.py has the mistakes of encoders and converters.
+BEYOND = re.compile("^(convert|encode|refuses)|variant")
+DECODED = sorted(path.stem for path in CASES.glob("*.yaml") if not BEYOND.search(path.stem))
 INVERSE_SIGMA = np.float32(1 / 147.800537109375)
 
 
@@ -73,6 +82,8 @@ class Fake(Trellis):
         states = self._states(spec, codes)
         if self.mistake == "states of the next column":
             states = np.roll(states, -1, axis=1)
+        if self.mistake == "widths of 12 bits or more alone" and spec.state_bits < 12:
+            states = states | np.uint32(1 << spec.state_bits)
         return states
 
     def decode(self, spec: TrellisSpec, codes: NDArray[np.uint32], scales: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -103,6 +114,8 @@ class Fake(Trellis):
             partials[cell // splits, cell % splits] = self._split(x[vector], weights, split, splits)
         if self.mistake == "first vector for all":
             partials[1:] = partials[0]
+        if self.mistake == "a rest of a tile of 8 left out" and len(x) > 8:
+            partials[len(x) // 8 * 8 :] = 0
         total = np.zeros((len(x), spec.columns), np.float32)
         for split in range(splits):
             total += partials[:, split]
@@ -112,6 +125,8 @@ class Fake(Trellis):
         rows = len(weights)
         length = rows // splits if self.mistake == "rows a split rounded down" else -(-rows // splits)
         first, last = split * length, split * length + length
+        if self.mistake == "a rest of 4 rows left out" and length > 4:
+            last = first + length // 4 * 4
         if self.mistake != "last split not clipped" or first >= rows:
             first, last = min(first, rows), min(last, rows)
         if first == last and "empty splits" in self.mistake:
@@ -131,6 +146,8 @@ class Fake(Trellis):
             within = 1 - block % 2 if self.mistake == "blocks of a pair swapped" else block % 2
             pair = block // 2 * (1 if self.mistake == "pair stride of one row" else spec.rows)
             at = (pair + row) * 2 * count + within * count
+            if self.mistake == "pair and row swapped":
+                at = (row * (blocks // 2) + block // 2) * 2 * count + within * count
         else:
             stride = 1 if self.mistake == "row stride of one block" else blocks
             at = (row * stride + block) * count
@@ -173,6 +190,8 @@ class Fake(Trellis):
         if self.mistake == "magnitude of the scale":
             scales = np.abs(scales)
         levels, factor = self._values(spec.codebook, self._states(spec, codes))
+        if self.mistake == "the last column of every lane":
+            levels[:, 7::8] = levels[:, 6::8]
         if self.mistake == "scale folded early":
             return levels * (factor * scales[:, None])
         return levels * factor * scales[:, None]
@@ -181,6 +200,8 @@ class Fake(Trellis):
         if self.mistake in ("2mad for 1mad", "1mad for 2mad") and codebook == self.mistake[-4:]:
             codebook = self.mistake[:4]
         s = states.astype(np.uint64)
+        if codebook == "random":
+            return _random(s), np.float32(1)
         factor, term = {
             "1mad": (34038481, 76625530),
             "2mad": (264435761, 1013904223),
@@ -199,6 +220,16 @@ class Fake(Trellis):
         four = np.ascontiguousarray(word, "<u4").view(np.uint8).reshape(*states.shape, 4)
         sums = four.sum(axis=-1, dtype=np.int32)
         return (sums - (512 if self.mistake == "byte sum less 512" else 510)).astype(np.float32), INVERSE_SIGMA
+
+
+def _random(states: NDArray[np.uint64]) -> NDArray[np.float32]:
+    hashed = 2 * states[..., None] + np.array([1, 2], np.uint64)
+    hashed *= np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+        hashed = (hashed ^ hashed >> np.uint64(shift)) * np.uint64(factor)
+    sums = hashed.view(np.uint8).reshape(*states.shape, 16).sum(axis=-1, dtype=np.int32)
+    values: NDArray[np.float32] = (sums - 2040).astype(np.float32) * np.float32((16 * 65535 / 12) ** -0.5)
+    return values
 
 
 class FusedFake(Fake):
@@ -234,7 +265,7 @@ def caught(case: str, trellis: Trellis) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("case", sorted(path.stem for path in CASES.glob("*.yaml")))
+@pytest.mark.parametrize("case", DECODED)
 def test_a_decoder_without_mistake_passes(case: str) -> None:
     assert caught(case, Fake()) == []
 
@@ -253,4 +284,4 @@ def test_the_mistake_is_caught_in_a_fused_kernel(mistake: str) -> None:
 
 
 def test_every_case_is_made_for_a_mistake() -> None:
-    assert {path.stem for path in CASES.glob("*.yaml")} == {*MISTAKES.values(), *FUSED, *TIMED_ONLY}
+    assert set(DECODED) == {*MISTAKES.values(), *FUSED, *TIMED_ONLY}

@@ -34,6 +34,17 @@ def complaints(given: dict[str, Any] | None = None, **keys: Any) -> dict[tuple[s
         ({"columns": 100}, {}, ("given", "columns"), "write 256"),
         ({"columns": 768, "interleave": True}, {}, ("given", "columns"), "write 1024, or `interleave: false`"),
         ({"splits": 2}, {}, ("given", "splits"), "does nothing without a product"),
+        ({"gain_percent": 90}, {}, ("given", "gain_percent"), "write `check: [encode]`"),
+        ({"weights": "normal"}, {}, ("given", "weights"), "does nothing without an encoder"),
+        ({"bits": 5, "state_bits": 9}, {"check": ["encode"]}, ("given", "state_bits"), "needs states of two symbols"),
+        ({"weights": "decoded", "gain_percent": 99}, {"check": ["encode"]}, ("given", "weights"), "come back exactly"),
+        ({}, {"check": ["optimum"]}, ("check", 0), "states of up to 8 bits, not 12"),
+        ({"state_bits": 8, "rows": 9}, {"check": ["optimum"]}, ("check", 0), "up to 16 blocks"),
+        ({}, {"check": ["exl3"]}, ("check", 0), "write `state_bits: 16`"),
+        ({}, {"gates": [{"mean": 1}]}, ("gates",), "write `check: [encode]`"),
+        ({}, {"check": ["encode"], "gates": [{"bits": 2}]}, ("gates",), "has no entry for bits 3, state_bits 12"),
+        ({}, {"check": ["refused"]}, ("check",), "this format can be, so nothing may refuse it"),
+        ({"columns": 100}, {"check": ["refused", "decode"]}, ("check",), "write `check: [refused]`"),
         ({}, {"check": ["decode", "decode"]}, ("check", 1), "stands here twice"),
         ({"bits": 8, "state_bits": 8}, {"check": ["tail"]}, ("check", 0), "`where: state_bits > bits`"),
         ({}, {"expect": [{"words": [1]}]}, ("expect",), "write `rows: 1` and `columns: 256`"),
@@ -52,6 +63,11 @@ def test_what_can_not_be_is_named(
 
 def test_nothing_is_wrong_with_a_plain_case() -> None:
     assert complaints() == {}
+
+
+def test_a_format_that_can_not_be_may_be_refused() -> None:
+    assert complaints({"columns": 100}, check=["refused"]) == {}
+    assert complaints({"columns": 768, "interleave": True}, check=["refused"]) == {}
 
 
 def test_a_file_names_line_column_and_the_nearest_word(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_every_verb_and_option_in_it_exists() -> None:
 
     from harness.cli import cli
 
-    used = re.findall(r"assay (run|list|show|subjects|schema)\b([^`\n]*)", README)
+    used = re.findall(r"assay (run|kernel|new|list|show|subjects|schema)\b([^`\n]*)", README)
     assert {verb for verb, _ in used} >= {"run", "show", "schema"}
     for verb, rest in used:
         text = CliRunner().invoke(cli, [verb, "--help"]).output

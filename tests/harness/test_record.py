@@ -10,7 +10,7 @@ import pytest
 
 from harness.case.load import load_file
 from harness.errors import RecordError
-from harness.outcome import Finding, Outcome, Result, Rounds
+from harness.outcome import Finding, KernelChecks, KernelFault, KernelPlace, Outcome, Result, Rounds
 from harness.record import Record, RecordWriter, read_record
 
 if TYPE_CHECKING:
@@ -28,6 +28,13 @@ FULL = Result(
     rounds=(Rounds("append", 3, (10, 2**60)), Rounds("decode", 1, ())),
     output="line one\nline two\tand \udc80 half a character",
     versions={"mine": "1.5"},
+    checks=KernelChecks(
+        ("sum",),
+        3,
+        ("forward", "1"),
+        ("addresses: no room",),
+        (KernelFault("sum", "race", "why", (KernelPlace("source", 4, 2, " a[i] = 1;"),), 7),),
+    ),
 )
 
 
@@ -55,6 +62,7 @@ def write(path: Path, instance: Instance, *results: Result, footer: dict[str, An
 def test_every_field_comes_back(path: Path, instance: Instance) -> None:
     assert {field.name for field in fields(Result)} == {
         "outcome", "reason", "findings", "comparisons", "seconds", "rounds", "output", "versions",
+        "checks",
     }  # fmt: skip
     assert all(getattr(FULL, field.name) != field.default for field in fields(Result)), (
         "no field is left at its default"

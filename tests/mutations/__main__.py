@@ -1,4 +1,4 @@
-"""Break the reference in every way listed in the YAML files here, and say which shipped case on caches notices."""
+"""Break the reference in every way listed in the YAML files here, and say which shipped case notices."""
 
 from __future__ import annotations
 

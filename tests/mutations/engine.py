@@ -1,4 +1,4 @@
-"""Runs the shipped cases on caches on broken copies of the reference, one mistake at a time, until one case notices.
+"""Runs the shipped cases on broken copies of the reference, one mistake at a time, until one case notices.
 
 Each mistake is made in a copy of `impl/`, which a forked process finds first on its path.
 """
@@ -23,6 +23,7 @@ from harness.kinds.recurrent.schema import RecurrentCase
 from harness.kinds.recurrent.script import most_tokens
 from harness.kinds.ring.schema import RingCase
 from harness.kinds.ring.script import most_rows, tokens_written
+from harness.kinds.trellis.schema import TrellisCase
 from harness.outcome import Outcome
 from tests.mutations.mutation import Mutation, MutationError
 
@@ -37,7 +38,7 @@ ROOT = Path(__file__).parents[2]
 IMPL = ROOT / "impl"
 # The whole suite takes about a minute; a mistake that makes it take longer hangs somewhere.
 LIMIT_SECONDS = 300
-KINDS = ("donor", "recurrent", "ring")
+KINDS = ("donor", "recurrent", "ring", "trellis")
 # A replacement that raises these was typed wrongly; that a case fails on it proves nothing.
 TYPOS = ("NameError", "UnboundLocalError", "ImportError", "SyntaxError", "AttributeError")
 NOTHING = Mutation("none", "nothing", ())
@@ -55,7 +56,7 @@ class Verdict:
 
 
 def shipped_instances() -> list[Instance]:
-    """Load the cases on rings: the smallest instance of every case, then the second smallest of each, and so on.
+    """Load the cases of `KINDS`: the smallest instance of every case, then the second smallest of each, and so on.
 
     Timed cases are left out: they are large, and their behavior is that of smaller ones.
     """
@@ -75,6 +76,8 @@ def shipped_instances() -> list[Instance]:
 def _size(case: CaseModel) -> int:
     if isinstance(case, RecurrentCase):
         return most_tokens(case)
+    if isinstance(case, TrellisCase):
+        return case.given.rows * case.given.columns * (100 if "encode" in case.check or "optimum" in case.check else 1)
     assert isinstance(case, RingCase | DonorCase)
     spec = case.given.spec()
     heads = spec.kv_heads * (spec.head_dim + spec.value_dim)
@@ -152,7 +155,7 @@ class _Trial:
         finally:
             self.stop()
         if any(f"{word}:" in how for word in TYPOS):
-            raise MutationError(f"mutation {self.mutation.name} is a typing error, no mistake in a ring: {how}")
+            raise MutationError(f"mutation {self.mutation.name} is a typing error, no mistake: {how}")
         return Verdict(self.mutation, instance, how, tried, time.monotonic() - self._begun)
 
     def stop(self) -> None:
@@ -164,9 +167,18 @@ class _Trial:
 
 def _nearest_first(instances: Sequence[Instance], files: Sequence[str]) -> list[Instance]:
     # Only a matter of time: every instance is tried before a mutation goes unnoticed.
-    near = {"rings": "ring", "rings/donor.py": "donor", "attention.py": "donor", "recurrent": "recurrent"}
+    near = {"rings": "ring", "rings/donor.py": "donor", "attention.py": "donor"}
+    near |= {kind: kind for kind in ("recurrent", "trellis")}
     kinds = {near.get(file) or near.get(file.split("/")[0]) for file in files}
-    return sorted(instances, key=lambda instance: instance.kind not in kinds)
+    # A kernel of products is run by the cases that name it.
+    kernels = [Path(file).stem for file in files if file.startswith("trellis/kernels/")]
+
+    def distance(instance: Instance) -> tuple[bool, bool, bool]:
+        name = instance.id.replace("-", "_")
+        named = any(kernel in name for kernel in kernels)
+        return instance.kind not in kinds, not (kernels and "variant" in name), not named
+
+    return sorted(instances, key=distance)
 
 
 def _work(answer: Connection, tree: str, instances: Sequence[Instance], files: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ import yaml
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FILES = ("updates", "rounds", "prefills", "rows", "layouts", "lending", "recurrent")
+FILES = ("updates", "rounds", "prefills", "rows", "layouts", "lending", "recurrent", "trellis", "trellis-kernels")
 
 
 class MutationError(Exception):

@@ -14,8 +14,8 @@ from tests.mutations.mutation import Edit, MutationError, load_mutations
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-# One of updates, rounds, refusals, prefills, rows and sharing.
-CHOSEN = ("1", "5", "8", "12", "10", "copy-shares-arrays")
+# One of updates, rounds, refusals, prefills, rows, sharing and trellis codes.
+CHOSEN = ("1", "5", "8", "12", "10", "copy-shares-arrays", "trellis-next-block")
 
 
 def test_every_mutation_can_still_be_made() -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 WORKFLOW = (ROOT / ".github/workflows/assay.yml").read_text(encoding="utf-8")
+TIMING = (ROOT / ".github/workflows/timing.yml").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # The one for a project with a cache of its own: its paths are that project's.
 SNIPPET = next(text for text in re.findall(r"```yaml\n(.*?)```", README, re.DOTALL) if "runs-on:" in text)
@@ -54,7 +55,7 @@ def pytest_options() -> set[str]:
     return set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", done.stdout))
 
 
-@pytest.mark.parametrize("text", [WORKFLOW, SNIPPET], ids=["workflow", "readme"])
+@pytest.mark.parametrize("text", [WORKFLOW, SNIPPET, TIMING], ids=["workflow", "readme", "timing"])
 def test_every_assay_command_is_one_and_is_accepted(text: str) -> None:
     used = ours(text, "assay")
     assert used
@@ -78,7 +79,7 @@ def test_every_pytest_command_is_accepted() -> None:
 
 
 def test_what_is_installed_exists() -> None:
-    for words in (*ours(WORKFLOW, "pip"), *ours(SNIPPET, "pip")):
+    for words in (*ours(WORKFLOW, "pip"), *ours(SNIPPET, "pip"), *ours(TIMING, "pip")):
         for word in words[1:]:
             if word.startswith("-"):
                 assert word in {"-e", "-q"}
@@ -113,8 +114,23 @@ def test_the_record_is_what_is_uploaded_also_after_a_failure(text: str) -> None:
         assert [run.partition("--record ")[2] for run in runs] == [upload["with"]["path"]]
 
 
+def test_the_timing_workflow_compares_a_merge_with_where_it_goes_and_always_shows_a_summary() -> None:
+    for job in jobs(TIMING).values():
+        checkout = next(step for step in job["steps"] if "checkout" in step.get("uses", ""))
+        assert checkout["with"]["fetch-depth"] == 2, "HEAD^1 must be there"
+        (words,) = [shlex.split(s["run"]) for s in job["steps"] if s.get("run", "").startswith("assay compare")]
+        context = cli.get_command(click.Context(cli), "compare")
+        assert context is not None
+        given = context.make_context("compare", words[2:]).params
+        assert given["revisions"] == ("HEAD^1", "HEAD")
+        assert str(given["markdown"]) == "$GITHUB_STEP_SUMMARY"
+        upload = next(step for step in job["steps"] if "upload-artifact" in step.get("uses", ""))
+        assert upload["with"]["path"] == str(given["record"])
+        assert upload["if"] == "${{ !cancelled() }}"
+
+
 def test_what_was_not_seen_is_said() -> None:
-    for text in (WORKFLOW, README):
+    for text in (WORKFLOW, README, TIMING):
         assert re.search(
             r"macOS job .{0,60}not\s+(been|yet been)\s+seen\s+running", text.replace("\n# ", " "), re.DOTALL
         )

@@ -30,15 +30,20 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 
 def complaints(case: KernelCase) -> Iterator[Complaint]:
     """Yield the place and the description of everything that can't be, with what to write instead."""
-    found = [*_text(case.given), *_names(case.given), *_launch(case.given)]
-    for name, one in case.given.inputs.items():
-        found += (((*("given", "inputs", name), *at), why) for at, why in _input(one))
+    found = list(kernel_complaints(case.given))
     for name, output in case.given.outputs.items():
         found += (((*("given", "outputs", name), *at), why) for at, why in _output(case.given, output))
     found += _checks(case)
     yield from found
     if not found:
         yield from _answers(case.given)
+
+
+def kernel_complaints(given: KernelGiven) -> Iterator[Complaint]:
+    """Yield what can't be in a kernel, its inputs and its launch, whatever must come out."""
+    yield from (*_text(given), *_names(given), *_launch(given))
+    for name, one in given.inputs.items():
+        yield from ((("given", "inputs", name, *at), why) for at, why in _input(one))
 
 
 def _text(given: KernelGiven) -> Iterator[Complaint]:

@@ -56,6 +56,15 @@ def prepare(instances: Iterable[Instance], subject: Subject, jobs: int) -> int:
     from concurrent.futures import ThreadPoolExecutor
 
     kernels = subject.kernel()
+    distinct = distinct_launches(instances)
+    # Compilers are processes of their own: threads are enough to keep all cores busy.
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(lambda one: kernels.prepare(*one), distinct))
+    return len(distinct)
+
+
+def distinct_launches(instances: Iterable[Instance]) -> list[tuple[KernelText, KernelLaunch]]:
+    """Return a launch of each kernel of `instances` that a compiler would make another one of."""
     distinct: dict[object, tuple[KernelText, KernelLaunch]] = {}
     for instance in instances:
         given: KernelGiven = instance.case.given  # type: ignore[attr-defined]  # of kind kernel
@@ -68,7 +77,4 @@ def prepare(instances: Iterable[Instance], subject: Subject, jobs: int) -> int:
                 for one in given.inputs.values()
             )
             distinct.setdefault((text, launch.template, launch.output_dtypes, passed), (text, launch))
-    # Compilers are processes of their own: threads are enough to keep all cores busy.
-    with ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(lambda one: kernels.prepare(*one), distinct.values()))
-    return len(distinct)
+    return list(distinct.values())

@@ -21,13 +21,12 @@ from harness.subjects.call import subject_call
 from harness.subjects.protocol import KernelAnswer, KernelView
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
-    from harness.kinds.base import Notes, TimedCall
-    from harness.kinds.kernel.schema import KernelCase
-    from harness.subjects.protocol import KernelLaunch, Subject
+    from harness.kinds.base import Notes
+    from harness.kinds.kernel.inputs import Input
+    from harness.kinds.kernel.schema import KernelCase, KernelGiven
+    from harness.subjects.protocol import KernelLaunch, Kernels, Subject
 
 # What outputs hold before a launch where the case does not say it. Fits every dtype; 0 is another truth than 85.
 FILLS = (85, 0)
@@ -36,15 +35,23 @@ LANE_ORDERS = ("reverse", "1", "2", "3")
 
 def run(case: KernelCase, subject: Subject, notes: Notes) -> None:
     """Run every check of the case; see `Kind.run`."""
-    Comparison(case, subject, notes).run()
+    if case.check:
+        Comparison(case, subject, notes).run()
+    else:  # a description: nothing says what must come out
+        check_kernel(case.given, make_inputs(case.given), subject.kernel(), notes)
 
 
-def timed(case: KernelCase, subject: Subject) -> Mapping[str, TimedCall]:
-    """Prepare the launch; see `Kind.timed`."""
-    if not case.time:
-        return {}
-    launch = make_launch(case.given, make_inputs(case.given), case.given.init)
-    return {"kernel": subject.kernel().timed(kernel_text(case.given), launch)}
+def check_kernel(given: KernelGiven, inputs: dict[str, Input], kernels: Kernels, notes: Notes) -> bool:
+    """Let the kernel be checked while it runs, with outputs of just their size: nothing may hide behind their end.
+
+    Returns whether it may be launched without checks.
+    """
+    launch = make_launch(given, inputs, given.init)
+    shapes = tuple(tuple(output.shape) for output in given.outputs.values())
+    with subject_call("checking the kernel"):
+        safe = kernels.check(kernel_text(given), launch, shapes)
+    notes.compared()
+    return safe
 
 
 class Comparison:
@@ -66,6 +73,8 @@ class Comparison:
     def run(self) -> None:
         """Compare the outputs; then whether other orders and a second launch agree."""
         given = self.given
+        if self.kernels.checks and not check_kernel(given, self.inputs, self.kernels, self.notes):
+            raise StopInstance
         if given.twin is not None:
             self._launch(FILLS[0], "launching the twin", twin=True)
         fills = FILLS if given.init is None else (given.init,)

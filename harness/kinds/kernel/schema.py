@@ -142,6 +142,13 @@ class KernelGiven(Strict):
         return x, y, z
 
 
+class KernelWork(Strict):
+    """What a launch must do at least, however the kernel is written: for GB/s, and as a bound on what can be true."""
+
+    moved_bytes: Positive | None = Field(default=None, description="inputs read once and outputs written once")
+    operations: Positive | None = Field(default=None, description="arithmetic; a multiply-add is two")
+
+
 class KernelCase(CaseModel):
     """One behavior of a kernel, or of what runs it."""
 
@@ -149,3 +156,4 @@ class KernelCase(CaseModel):
     given: KernelGiven
     check: Annotated[list[Check], Field(min_length=1)]
     time: list[Literal["kernel"]] = Field(default_factory=list)
+    work: KernelWork = Field(default_factory=KernelWork, description="what a launch moves and computes at least")

@@ -18,9 +18,9 @@ from harness.subjects.call import subject_call
 from harness.subjects.protocol import Refused, Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from harness.kinds.base import Notes, TimedCall
+    from harness.kinds.base import Notes
     from harness.kinds.recurrent.schema import RecurrentCase
     from harness.kinds.recurrent.steps import Step
     from harness.subjects.protocol import RecurrentBlock, Subject
@@ -31,19 +31,13 @@ def run(case: RecurrentCase, subject: Subject, notes: Notes) -> None:
     Driver(case, subject, notes).run()
 
 
-def timed(case: RecurrentCase, subject: Subject) -> Mapping[str, TimedCall]:
-    """Return nothing: cases of this kind are not timed."""
-    del case, subject
-    return {}
-
-
 class Driver:
     """One run: the subject's cache on one side, rows that are alone on the other."""
 
-    def __init__(self, case: RecurrentCase, subject: Subject, notes: Notes) -> None:
-        """Open the cache, unless the first step builds it."""
+    def __init__(self, case: RecurrentCase, subject: Subject, notes: Notes, bench: Bench | None = None) -> None:
+        """Open the cache, unless the first step builds it; `bench`: one with more tokens than the steps take."""
         self.case, self.notes = case, notes
-        self.bench = Bench(subject, case.given, most_tokens(case))
+        self.bench = Bench(subject, case.given, most_tokens(case)) if bench is None else bench
         # Caches of which a copy went on, as they were then: looked at when everything else is done.
         self.left_behind: list[Track] = []
         self._track: Track | None = None

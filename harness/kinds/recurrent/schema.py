@@ -56,3 +56,6 @@ class RecurrentCase(CaseModel):
     given: RecurrentGiven = Field(default_factory=RecurrentGiven)
     steps: Annotated[list[AnyStep], Field(min_length=1)]
     check: Annotated[list[Check], Field(min_length=1)]
+    time: list[Literal["decode", "update"]] = Field(
+        default_factory=list, description="behind the steps: one token, or a block like the last that is appended"
+    )

@@ -56,14 +56,23 @@ def has_something(track: Track) -> bool:
     return any(track.histories.lengths())
 
 
-def look(loan: Loan, window: int | None, queries: int, group: int | None, checks: Sequence[str], notes: Notes) -> None:
-    """Compare what a layer of this window sees of a loan.
+def look(
+    loan: Loan,
+    window: int | None,
+    queries: int,
+    group: int | None,
+    checks: Sequence[str],
+    notes: Notes,
+    *,
+    turn: int = 0,
+) -> None:
+    """Compare what a layer of this window sees of a loan; every `turn` has other queries.
 
     All queries of a row see the same tokens, whatever their draft position: a layer that borrows stores nothing.
     """
     track, tokens = loan.track, loan.track.bench.tokens
     where = f"{loan.where}: lent{' decoded' if loan.decoded else ''}, window {'none' if window is None else window}"
-    ids = _query_ids(track, queries)
+    ids = query_ids(track, queries, turn)
     asked = tokens.block(ids)[2] if "attention" in checks else None
     with subject_call(where):
         answer = loan.donor.look(window, asked)
@@ -126,10 +135,11 @@ def _queries(answer: Answer) -> int:
     return 1 if answer.output is None else answer.output.shape[2]
 
 
-def _query_ids(track: Track, queries: int) -> NDArray[np.int64]:
+def query_ids(track: Track, queries: int, turn: int = 0) -> NDArray[np.int64]:
+    """Return the ids [rows, queries] of the tokens that ask."""
     # Any token can ask; those of other rows and times tell more than a repetition.
     last = len(track.bench.tokens.queries) - 1
-    return (np.arange(track.rows)[:, None] * 31 + np.arange(queries)[None, :] * 7) % last + 1
+    return (np.arange(track.rows)[:, None] * 31 + np.arange(queries)[None, :] * 7 + 13 * turn) % last + 1
 
 
 def _seen(view: View, row: int) -> list[int]:

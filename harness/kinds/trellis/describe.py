@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.baseline import trellis as baseline
 from harness.kinds.trellis.inputs import make_inputs
+from harness.kinds.trellis.variants import ALL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,12 +22,23 @@ _SHOWN_SPLITS = 8
 def describe(case: TrellisCase) -> Iterator[str]:
     """Write what the case decodes and multiplies, with the first words, states and weights."""
     given = case.given
+    if "refused" in case.check:
+        yield f"matrix: {given.rows} rows x {given.columns} columns, {given.bits} bits a weight, which can't be"
+        layout = "interleaved" if given.interleave else "plain"
+        yield f"format: {given.state_bits} bits a state, {given.block} weights a block, {layout} layout"
+        yield "checked: refused"
+        return
     inputs = make_inputs(given)
     yield from _matrix(given, inputs)
     yield from _first_values(given, inputs)
-    if "gemv" in case.check or "gemv" in case.time:
+    if {"gemv", "partials"} & {*case.check, *case.time} or case.same_bits_as is not None:
         yield from _product(given)
+    if "encode" in case.check or "optimum" in case.check:
+        gain = f", gain {given.gain_percent / 100:g}" if given.weights == "normal" else ""
+        yield f"encoded: {given.weights} weights{gain}"
     yield f"checked: {', '.join(case.check)}"
+    if case.same_bits_as is not None:
+        yield f"its sums must have the bits of: {case.same_bits_as}"
     if case.time:
         yield f"timed: {', '.join(case.time)}"
 
@@ -61,3 +73,5 @@ def _product(given: TrellisGiven) -> Iterator[str]:
     names = [f"{rows.start}-{rows.stop - 1}" if rows else "none" for rows in parts[:_SHOWN_SPLITS]]
     more = ", ..." if len(parts) > _SHOWN_SPLITS else ""
     yield f"rows of each split: {', '.join(names)}{more}"
+    if given.variant is not None:
+        yield f"kernel: {given.variant}" if given.variant != ALL else "kernel: each variant that applies"

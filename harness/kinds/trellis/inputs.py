@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.baseline import trellis as baseline
+from harness.baseline.trellis_search import codebook_rms
 from harness.dtypes import numpy_dtype
 
 if TYPE_CHECKING:
@@ -39,6 +40,24 @@ def make_inputs(given: TrellisGiven) -> Inputs:
     for array in (inputs.blocks, inputs.codes, inputs.scales, inputs.x):
         array.flags.writeable = False
     return inputs
+
+
+def normal_weights(given: TrellisGiven) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return a matrix [rows, columns] of normal numbers times the scale of their row, and scales to encode it with.
+
+    Those are the scale of the row times the gain, divided by the root mean square of the codebook.
+    """
+    scales = _scales(given)
+    numbers = np.random.default_rng([given.seed, 3]).standard_normal((given.rows, given.columns), np.float32)
+    wide = scales.astype(np.float64) * (given.gain_percent / 100 / codebook_rms(given.codebook, given.state_bits))
+    return numbers * scales[:, np.newaxis], wide.astype(np.float32)
+
+
+def any_codes(given: TrellisGiven) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
+    """Return codes and scales for a format that can't be: words enough for blocks filled up."""
+    words = -(-given.columns // given.block) * -(-given.block * given.bits // baseline.WORD_BITS) * given.rows
+    codes = np.random.default_rng([given.seed, 0]).integers(0, 1 << 32, words, np.uint32)
+    return codes, _scales(given)
 
 
 def golden_symbols(block: int, bits: int) -> NDArray[np.uint32]:

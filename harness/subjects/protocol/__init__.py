@@ -18,7 +18,8 @@ from harness.subjects.protocol.recurrent import (
 )
 from harness.subjects.protocol.ring import Answer, Block, Donor, HandedOut, Layout, Pinned, Ring, RingSpec
 from harness.subjects.protocol.subject import Subject
-from harness.subjects.protocol.trellis import Trellis, TrellisSpec
+from harness.subjects.protocol.timed import TimedCall
+from harness.subjects.protocol.trellis import Trellis, TrellisOffer, TrellisSpec
 
 __all__ = [
     "Affine",
@@ -49,7 +50,9 @@ __all__ = [
     "RingSpec",
     "RowsApart",
     "Subject",
+    "TimedCall",
     "Trellis",
+    "TrellisOffer",
     "TrellisSpec",
     "Unsupported",
 ]

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 from harness.subjects.protocol.outcomes import Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
     from numpy.typing import NDArray
 
     from harness.subjects.protocol.arrays import AffineArrays, PlainArrays
+    from harness.subjects.protocol.timed import TimedCall
 
 
 @dataclass(frozen=True)
@@ -81,8 +80,6 @@ class Affine:
         """
         raise Unsupported("products with picked matrices")
 
-    def timed(
-        self, operation: str, x: NDArray[np.generic], planes: AffineArrays, *, transpose: bool
-    ) -> Callable[[int], None]:
-        """Return a function of a call number that does `operation` once, evaluated, for the clock."""
+    def timed(self, operation: str, x: NDArray[np.generic], planes: AffineArrays, *, transpose: bool) -> TimedCall:
+        """Return what does `operation` once a call, for the clock (`protocol.timed`)."""
         raise Unsupported(f"timing of {operation}")

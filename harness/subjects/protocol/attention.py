@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Literal
 from harness.subjects.protocol.outcomes import Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
     from numpy.typing import NDArray
 
     from harness.subjects.protocol.arrays import AffineArrays, PlainArrays
+    from harness.subjects.protocol.timed import TimedCall
 
 
 @dataclass(frozen=True)
@@ -68,6 +67,6 @@ class Attention:
         """Return `given.x` with every token turned by its position, in the same dtype."""
         raise Unsupported("rotary positions")
 
-    def timed(self, given: AttentionInput) -> Callable[[int], None]:
-        """Return a function of a call number that does it once, evaluated, on arrays that are on the device."""
+    def timed(self, given: AttentionInput) -> TimedCall:
+        """Return what attends once a call, on arrays that are on the device, for the clock (`protocol.timed`)."""
         raise Unsupported("timing of attention")

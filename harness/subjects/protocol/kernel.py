@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from harness.subjects.protocol.outcomes import Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
+
+    from harness.subjects.protocol.timed import TimedCall
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,11 @@ class Kernels:
     """Launches of Metal kernel text under test (kind `kernel`).
 
     `lane_orders`: whether `launch` can let the threads of a threadgroup take their turns in a chosen order.
+    `checks`: whether `check` looks for faults; only while somebody asked for that.
     """
 
     lane_orders: bool = False
+    checks: bool = False
 
     def launch(self, text: KernelText, launch: KernelLaunch, *, lane_order: str | None = None) -> KernelAnswer:
         """Run the kernel once.
@@ -76,9 +78,18 @@ class Kernels:
         """
         raise Unsupported("kernel launches")
 
+    def check(self, text: KernelText, launch: KernelLaunch, output_shapes: tuple[tuple[int, ...], ...]) -> bool:
+        """Run the kernel with every access watched; what is found goes where the faults of other kernels go.
+
+        output_shapes: as an author gives them, without room behind the end. Its outputs hold `launch.init` before, and
+        nothing where that is None. Returns whether a launch that is not watched can do no harm: it compiles, stays
+        inside its memory, and ends.
+        """
+        raise Unsupported("checks of a kernel")
+
     def prepare(self, text: KernelText, launch: KernelLaunch) -> None:
         """Compile for such a launch ahead of time, where there is something to compile; run nothing."""
 
-    def timed(self, text: KernelText, launch: KernelLaunch) -> Callable[[int], None]:
-        """Return a function of a call number that launches once, evaluated, for the clock."""
+    def timed(self, text: KernelText, launch: KernelLaunch) -> TimedCall:
+        """Return what launches once a call and returns the list of outputs, for the clock (`protocol.timed`)."""
         raise Unsupported("timing of a kernel")

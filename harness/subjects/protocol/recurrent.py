@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from harness.subjects.protocol.ring import HandedOut
+    from harness.subjects.protocol.timed import TimedCall
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +154,15 @@ class Recurrent:
     def remarks(self) -> list[str]:
         """Return what a reader of evidence should know."""
         return []
+
+    def timed(self, operation: str, blocks: Sequence[RecurrentBlock]) -> TimedCall:
+        """Return what takes the next block each call, for the clock (`protocol.timed`).
+
+        Call n takes block n, so there are no more calls than blocks; `operation` is `decode` where they have one
+        column, else `update`. A call returns an answer with an output, and behind it, in a tuple, the states that the
+        next call begins with: they are this call's work, too.
+        """
+        raise Unsupported(f"timing of {operation}")
 
     def handed_out(self) -> list[HandedOut] | None:
         """Every array that crossed the border so far, or None where the subject keeps no book of them."""

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Literal
 from harness.subjects.protocol.outcomes import Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
     from harness.subjects.protocol.arrays import AffineStorage, Arrays
+    from harness.subjects.protocol.timed import TimedCall
 
 
 @dataclass(frozen=True)
@@ -186,8 +187,13 @@ class Ring:
         """Every array that crossed the border so far, or None where the subject keeps no book of them."""
         return None
 
-    def timed(self, operation: str, blocks: Sequence[Block]) -> Callable[[int], None]:
-        """Return a function of a call number that does `operation` once, evaluated, for the clock."""
+    def timed(self, operation: str, blocks: Sequence[Block]) -> TimedCall:
+        """Return what does `operation` once a call, for the clock (`protocol.timed`); each call returns an Answer.
+
+        Call n writes or asks with block n modulo their number. `append` and `decode` write it, and answer without an
+        output; `attention` asks over what one update with the first block showed. Of a loan, `lend` takes one, and
+        `attend` asks it for the window of the cache.
+        """
         raise Unsupported(f"timing of {operation}")
 
 

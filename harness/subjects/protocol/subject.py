@@ -30,12 +30,13 @@ class Subject:
     """An implementation under test. Subclass it, name it, and override the kinds that it has.
 
     `capabilities` answers `requires:` of case files (`sinks`, `rows`, ...). `package` is the distribution whose
-    version is recorded.
+    version is recorded. `chosen_variant`: which of several kernels it is, where `SUBJECT@VARIANT` was asked for.
     """
 
     name: ClassVar[str] = ""
     package: ClassVar[str | None] = None
     capabilities: ClassVar[frozenset[str]] = frozenset()
+    chosen_variant: str | None = None
 
     def ring(self, spec: RingSpec) -> Ring:
         """Return an empty cache as `spec` asks for; raise Unsupported with the reason where there is none."""

@@ -12,10 +12,10 @@ from harness.subjects.views import to_mlx_view
 from impl.affine import AffinePlanes, affine_matmul, dequantize, quantize
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
     from numpy.typing import NDArray
+
+    from harness.subjects.protocol import TimedCall
 
 
 class ReferenceAffine(Affine):
@@ -35,26 +35,17 @@ class ReferenceAffine(Affine):
         """Return x @ W.T (`transpose`) or x @ W."""
         return to_numpy(affine_matmul(to_mlx_view(x), _on_device(planes), transpose=transpose))
 
-    def timed(
-        self, operation: str, x: NDArray[np.generic], planes: AffineArrays, *, transpose: bool
-    ) -> Callable[[int], None]:
-        """Return a function that does `operation` once, on arrays that are on the device beforehand."""
+    def timed(self, operation: str, x: NDArray[np.generic], planes: AffineArrays, *, transpose: bool) -> TimedCall:
+        """Return what does `operation` once a call, on arrays that are on the device beforehand."""
         device_x, device_planes = to_mlx_view(x), _on_device(planes)
         mx.eval(device_x, *device_planes.parts)
 
-        def quantize_once(_call: int) -> None:
-            mx.eval(*quantize(device_x, planes.group_size, planes.bits).parts)
-            mx.synchronize()
-
-        def dequantize_once(_call: int) -> None:
-            mx.eval(dequantize(device_planes))
-            mx.synchronize()
-
-        def matmul_once(_call: int) -> None:
-            mx.eval(affine_matmul(device_x, device_planes, transpose=transpose))
-            mx.synchronize()
-
-        calls = {"quantize": quantize_once, "dequantize": dequantize_once, "matmul": matmul_once}
+        group, bits = planes.group_size, planes.bits
+        calls: dict[str, TimedCall] = {
+            "quantize": lambda _call: AffineArrays(*quantize(device_x, group, bits).parts, group, bits),  # type: ignore[arg-type]  # MLX arrays, as `TimedCall` says
+            "dequantize": lambda _call: dequantize(device_planes),
+            "matmul": lambda _call: affine_matmul(device_x, device_planes, transpose=transpose),
+        }
         if operation not in calls:
             raise Unsupported(f"timing of {operation}")
         return calls[operation]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from harness.subjects.protocol import RecurrentBlock, RecurrentSpec
+    from harness.subjects.protocol import RecurrentBlock, RecurrentSpec, TimedCall
     from impl.recurrent import RecurrentLayer
 
     Chunk = tuple[mx.array, mx.array, mx.array]
@@ -141,6 +141,18 @@ class ReferenceRecurrent(Recurrent):
     def offsets(self) -> list[int]:
         """Return the position of every row."""
         return list(self.cache.offsets)
+
+    def timed(self, operation: str, blocks: Sequence[RecurrentBlock]) -> TimedCall:
+        """Return what runs the layer over the next block, on arrays that are on the device beforehand."""
+        del operation
+        chunks = [(to_mlx(block.inputs), to_mlx(block.decay), to_mlx(block.gate)) for block in blocks]
+        mx.eval(chunks)
+
+        def update(number: int) -> tuple[RecurrentAnswer, mx.array | None, mx.array | None]:
+            output: Any = run_layer(self.layer, *chunks[number], self.cache)
+            return RecurrentAnswer(output=output), self.cache.conv_state, self.cache.state
+
+        return update
 
     def handed_out(self) -> list[HandedOut]:
         """Return the book."""

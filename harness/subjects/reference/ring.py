@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from harness.subjects.protocol import Block, Pinned, RingSpec
+    from harness.subjects.protocol import Block, Pinned, RingSpec, TimedCall
     from impl.attention import Tensor
     from impl.rings.donor import DonorAttention
 
@@ -184,7 +184,7 @@ class ReferenceRing(MlxRing):
         lent = self._capture()
         return ReferenceDonor(lent.decoded() if decoded else lent, self.spec.head_dim**-0.5)
 
-    def timed(self, operation: str, blocks: Sequence[Block]) -> Callable[[int], None]:
+    def timed(self, operation: str, blocks: Sequence[Block]) -> TimedCall:
         """Return lending, attention over what is lent, or what every ring offers."""
         if operation not in ("lend", "attend"):
             return super().timed(operation, blocks)
@@ -193,15 +193,16 @@ class ReferenceRing(MlxRing):
         mx.eval(queries, [flat(part) for pair in lent.view.parts for part in pair])
         scale = self.spec.head_dim**-0.5
 
-        def lend(_call: int) -> None:
-            mx.eval([flat(part) for pair in self._capture().view.parts for part in pair])
-            mx.synchronize()
+        window = self.spec.window
+        if operation == "lend":
+            return lambda _call: _shown(self._capture(), window)
+        answer = _shown(lent, window)
 
-        def attend_lent(call: int) -> None:
-            mx.eval(lent.attend(queries[call % len(queries)], scale, self.spec.window))
-            mx.synchronize()
+        def attend_lent(call: int) -> Answer:
+            output: Any = lent.attend(queries[call % len(queries)], scale, window)
+            return replace(answer, output=output)
 
-        return lend if operation == "lend" else attend_lent
+        return attend_lent
 
     def _capture(self) -> DonorAttention:
         lend = getattr(self.cache, "capture_donor_attention", None)
@@ -254,12 +255,22 @@ class ReferenceDonor(Donor):
         return {"width": self._lent.width, "starts": list(self._lent.starts), "ends": list(self._lent.ends)}
 
 
-def to_arrays(tensor: Tensor) -> PlainArrays | AffineArrays:
-    """Return keys or values as NumPy arrays."""
+def _shown(lent: DonorAttention, window: int | None) -> Answer:
+    """Return keys, values and mask of a loan as MLX has them."""
+    sides = []
+    for side in (0, 1):
+        parts = tuple(to_arrays(pair[side], lambda array: array) for pair in lent.view.parts)
+        sides.append(parts[0] if len(parts) == 1 else RowsApart(parts))
+    mask: Any = lent.mask(window)
+    return Answer(sides[0], sides[1], mask, None)
+
+
+def to_arrays(tensor: Tensor, convert: Callable[[mx.array], Any] = to_numpy) -> PlainArrays | AffineArrays:
+    """Return keys or values as NumPy arrays, or as what `convert` makes of each array."""
     if isinstance(tensor, AffinePlanes):
-        packed, scales, biases = (to_numpy(part) for part in tensor.parts)
+        packed, scales, biases = (convert(part) for part in tensor.parts)
         return AffineArrays(packed, scales, biases, tensor.group_size, tensor.bits)
-    return PlainArrays(to_numpy(tensor))
+    return PlainArrays(convert(tensor))
 
 
 def _attend(queries: mx.array, keys: Any, values: Any, scale: float, mask: Any) -> mx.array:

@@ -22,7 +22,7 @@ from impl.trellis.products import CodedMatrix, backend_name, product
 from impl.trellis.variants import ANYTHING, VARIANTS, ProductShape
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _STATE_BITS: Final = 12
 _VISIT_S: Final = 0.02
@@ -41,22 +41,33 @@ def fastest(layout: TrellisFormat, batch: int, splits: Sequence[int], rounds: in
         and variant.rounding != "offset"
         and variant.reason(ProductShape(layout, batch, parts)) is None
     ]
+    calls = {arm: _call(matrix, x, arm, backend) for arm in arms}
     counts = dict.fromkeys(arms, 1)
     for arm in arms:
-        _visit(matrix, x, arm, 1, backend)
-        counts[arm] = max(1, min(64, round(_VISIT_S / max(_visit(matrix, x, arm, 1, backend), 1e-6))))
+        _visit(calls[arm], 1)
+        counts[arm] = max(1, min(64, round(_VISIT_S / max(_visit(calls[arm], 1), 1e-6))))
     times: dict[tuple[str, int], list[float]] = {arm: [] for arm in arms}
     for _ in range(rounds):
         for arm in arms:
-            times[arm].append(_visit(matrix, x, arm, counts[arm], backend))
+            times[arm].append(_visit(calls[arm], counts[arm]))
     name, parts = min(arms, key=lambda arm: statistics.median(times[arm]))
     device = str(mx.device_info().get("device_name") or platform.machine())
     return Measured(backend_name(backend), device, layout.bits, layout.rows, layout.columns, batch, name, parts)
 
 
-def _visit(matrix: CodedMatrix, x: mx.array, arm: tuple[str, int], calls: int, backend: str | None) -> float:
+def _call(matrix: CodedMatrix, x: mx.array, arm: tuple[str, int], backend: str | None) -> Callable[[], mx.array]:
+    def multiplied(codes: mx.array, scales: mx.array, numbers: mx.array) -> mx.array:
+        return product(CodedMatrix(codes, scales, matrix.layout), numbers, *arm, backend)
+
+    # A GPU would wait for Python else, and all variants would take the same time. On a CPU kernels can't be traced.
+    called = multiplied if backend_name(backend) == "cpu" else mx.compile(multiplied)
+    return lambda: called(matrix.codes, matrix.scales, x)
+
+
+def _visit(call: Callable[[], mx.array], calls: int) -> float:
     begun = time.perf_counter()
-    mx.eval([product(matrix, x, *arm, backend) for _ in range(calls)])
+    mx.eval([call() for _ in range(calls)])
+    mx.synchronize()
     return (time.perf_counter() - begun) / calls
 
 

@@ -80,7 +80,10 @@ def trellis_arms(
             continue
 
         def call(matrix: CodedMatrix, name: str = variant.name) -> Callable[[], mx.array]:
-            return lambda: product(matrix, x, name, splits, backend)
+            def multiplied(codes: mx.array, scales: mx.array, numbers: mx.array) -> mx.array:
+                return product(CodedMatrix(codes, scales, layout), numbers, name, splits, backend)
+
+            return bound(multiplied, [matrix.codes, matrix.scales, x], backend_name(backend))
 
         moved = layout.words * 4 + layout.rows * 4
         arms.append(Arm(variant.name, [call(matrix) for matrix in coded], moved, variant))
@@ -101,7 +104,11 @@ def mlx_arms(layout: TrellisFormat, x: mx.array, copies: int, backend: str) -> l
 
         def quantized(plane: Sequence[mx.array], bits: int = bits) -> Callable[[], mx.array]:
             number = x.astype(plane[1].dtype)
-            return lambda: mx.quantized_matmul(number, plane[0], plane[1], plane[2], group_size=64, bits=bits)
+
+            def multiplied(number: mx.array, codes: mx.array, scales: mx.array, biases: mx.array) -> mx.array:
+                return mx.quantized_matmul(number, codes, scales, biases, group_size=64, bits=bits)
+
+            return bound(multiplied, [number, *plane], backend)
 
         moved = sum(part.nbytes for part in planes[0])
         arms.append(Arm(f"mx.quantized_matmul, {bits} bits", [quantized(plane) for plane in planes], moved))
@@ -109,8 +116,17 @@ def mlx_arms(layout: TrellisFormat, x: mx.array, copies: int, backend: str) -> l
     weight = mx.random.normal((layout.rows, layout.columns)).astype(mx.float16)
     numbers = x.astype(mx.float16)
     mx.eval(weight, numbers)
-    arms.append(Arm("mx.matmul, float16", [lambda: numbers @ weight], weight.nbytes))
+    arms.append(Arm("mx.matmul, float16", [bound(mx.matmul, [numbers, weight], backend)], weight.nbytes))
     return arms
+
+
+def bound(function: Callable[..., mx.array], inputs: list[mx.array], backend: str) -> Callable[[], mx.array]:
+    """Return the call of a function with these inputs; on GPUs it is compiled, as models are.
+
+    Else a GPU waits for Python, and all that is measured is how long a call takes to be written down.
+    """
+    called = function if backend == "cpu" else mx.compile(function)
+    return lambda: called(*inputs)
 
 
 def copy_arm(size: int) -> Arm:
@@ -169,12 +185,15 @@ def compile_kernels(layouts: Sequence[TrellisFormat], batch: int, backend: str |
 
 
 def backend_for(name: str | None, target: str | None) -> str | Backend | None:
-    """Return the backend to use; with a `target`, the one that compiles for it without having it."""
-    if target is None:
+    """Return the backend to use; with a `target`, the one that compiles for it without having it.
+
+    On CUDA without the NaN that outputs are filled with else: that is a launch of its own, and Metal has none.
+    """
+    if target is None and backend_name(name) != "cuda":
         return name
     from impl.metal.cuda import CudaBackend
 
-    return CudaBackend(target=target)
+    return CudaBackend(target=target, poison=False)
 
 
 def one_table(

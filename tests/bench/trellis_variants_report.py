@@ -35,6 +35,7 @@ products with matrices of the same size, group size 64, all in {rounds} shuffled
 interval (99 %, from order statistics) are of the time a call, calls being queued; `ratio` is the time against
 `balanced`; GB/s count codes and scales once; `copy` is what a copy of a large array reads and writes.
 `right` compares with float64 within the bound that the kind of rounding allows.
+On a GPU every call is compiled by `mx.compile`, ours and MLX's, so that the GPU does not wait for Python.
 
 No Apple GPU has run this yet. On a Mac this command takes the figures:
 `python -m tests.bench.trellis_variants --backend metal --markdown reports/trellis-variants.md`

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -20,6 +21,7 @@ Examples:
   assay time --record now.jsonl                      keep all samples, for `assay compare`
   assay time --variants --select 'trellis/projection*'      kernels of products side by side
   assay time --resume now.jsonl                      go on where that was stopped
+  assay time --tune                                  find the fastest trellis kernel for shapes on this machine
 
 \b
 Exit codes: 0 timed, 1 an answer was wrong, 2 bad usage, 4 nothing to time or impossible times.""",
@@ -41,6 +43,11 @@ Exit codes: 0 timed, 1 an answer was wrong, 2 bad usage, 4 nothing to time or im
 )
 @click.option("--seed", type=click.IntRange(0), help="Order of visits, and inputs [default: drawn, and printed].")
 @click.option("--variants", is_flag=True, help="Each kernel of trellis products as a subject, SUBJECT@VARIANT.")
+@click.option(
+    "--tune",
+    is_flag=True,
+    help="Measure which kernel of trellis products `impl` takes for which shape here, and keep it.",
+)
 @click.option("--amortized", is_flag=True, help="Queue the calls of a visit and wait once, whatever the cases say.")
 @click.option("--time-limit", type=click.FloatRange(min=1), default=120.0, show_default=True, metavar="S",
               help="Seconds that preparing an instance may take.")  # fmt: skip
@@ -63,6 +70,7 @@ def command(
     processes: int,
     seed: int | None,
     variants: bool,
+    tune: bool,
     amortized: bool,
     time_limit: float,
     memory_limit: int,
@@ -77,6 +85,14 @@ def command(
     Answers are compared before, in between and after; a wrong one has no time. A second copy of the baseline is timed
     as well: what the two differ by is noise.
     """
+    if tune:
+        if paths or subjects or kinds or patterns or variants or record or resume:
+            raise UsageError(
+                "--tune measures shapes of its own and stands alone; see `python -m impl.trellis.tune --help`"
+            )
+        # The harness imports nothing of an implementation; this one tunes itself.
+        done = subprocess.run([sys.executable, "-m", "impl.trellis.tune"], check=False)
+        sys.exit(0 if done.returncode == 0 else 4)
     if record is not None and resume is not None:
         raise UsageError("--record starts a record and --resume goes on with one: give one of them")
     if processes > rounds:

@@ -10,7 +10,7 @@ import ml_dtypes
 import mlx.core as mx
 import numpy as np
 
-from impl.metal.errors import MetalTextError
+from impl.metal.errors import TracedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +50,7 @@ class Memory:
 def memory(array: mx.array) -> Memory:
     """Evaluate `array` and return where it lies.
 
-    Raises MetalTextError inside mx.compile or mx.vmap, where arrays have no values.
+    Raises TracedError inside mx.compile or mx.vmap, where arrays have no values.
     """
     try:
         # NumPy has no bfloat16; the bits are the same.
@@ -58,7 +58,7 @@ def memory(array: mx.array) -> Memory:
     except ValueError as error:
         if "transformations" not in str(error):
             raise
-        raise MetalTextError(
+        raise TracedError(
             "Metal text on the CPU runs at the call, and inside mx.compile or mx.vmap the inputs have no values yet; "
             "call the function without the transformation (mx.disable_compile() switches mx.compile off)"
         ) from None

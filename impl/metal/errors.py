@@ -23,5 +23,9 @@ class LaunchError(MetalTextError):
     """The grid, the threadgroup or the inputs do not fit."""
 
 
+class TracedError(MetalTextError):
+    """The inputs have no values yet, because MLX traces the function."""
+
+
 class MetalTextWarning(UserWarning):
     """The kernel did something that is undefined in Metal, and went on."""

@@ -1,22 +1,29 @@
-"""A linear layer with trellis-coded weights, by plain MLX operations: decode, multiply, undo the rotation."""
+"""A linear layer with trellis-coded weights: rotate, multiply by the kernel that is fastest, rotate back."""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 
+from impl.metal.errors import ToolchainError, TracedError
 from impl.trellis.decode import decode
 from impl.trellis.encoder import MatrixEncoder
 from impl.trellis.errors import TrellisMatrixError, TrellisShapeError
 from impl.trellis.layout import BLOCK, TrellisFormat, join_blocks, split_blocks
+from impl.trellis.products import CodedMatrix, product
 from impl.trellis.rotation import random_signs, rotate, rotate_back, rotation_block
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from impl.trellis.encoder import Progress
+
+
+# With more vectors decoding the matrix once is cheaper than in each of them.
+KERNEL_VECTORS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,23 +89,47 @@ class TrellisLinear:
     def __call__(self, x: mx.array) -> mx.array:
         """Return x @ matrix in the dtype of `x`, [..., outputs] for [..., inputs]; raises TrellisShapeError.
 
-        It is computed in float32: the codewords times scales, then the product, with `x` rotated before and the
-        result after.
+        It is computed in float32, with `x` rotated before and the result after: for a few vectors by the kernel that
+        `choose` names for this machine; for many, without a compiler, and while MLX traces a function on a CPU by plain
+        operations, codewords times scales first. Gradients for `x` are those of the decoded matrix.
         """
         if not x.shape or x.shape[-1] != self.inputs or not mx.issubdtype(x.dtype, mx.floating):
             raise TrellisShapeError(f"x is {x.dtype} {list(x.shape)}; a float type and [..., {self.inputs}] are needed")
+        if not x.size:
+            # MLX turns no empty arrays.
+            return mx.zeros((*x.shape[:-1], self.outputs), x.dtype)
         numbers = x.astype(mx.float32)
         if self.rotation is not None:
             numbers = rotate(numbers, self.rotation.row_signs)
-        product = numbers @ decode(self.codes, self.scales, self.layout)
+        found = self._multiplied(numbers)
         if self.rotation is not None:
-            product = rotate_back(product, self.rotation.column_signs)
-        return self._without_padding(product).astype(x.dtype)
+            found = rotate_back(found, self.rotation.column_signs)
+        return self._without_padding(found).astype(x.dtype)
+
+    def _multiplied(self, numbers: mx.array) -> mx.array:
+        if numbers.size <= KERNEL_VECTORS * self.inputs:
+            # Elsewhere the same is computed by plain operations.
+            with contextlib.suppress(ToolchainError, TracedError):
+                vectors: mx.array = _by_kernel(self)(numbers.reshape(-1, self.inputs))
+                return vectors.reshape(*numbers.shape[:-1], self.layout.columns)
+        return numbers @ decode(self.codes, self.scales, self.layout)
 
     def _without_padding(self, numbers: mx.array) -> mx.array:
         if self.outputs == self.layout.columns:
             return numbers
         return numbers[..., output_columns(self.outputs, self.layout.columns, rotated=self.rotation is not None)]
+
+
+def _by_kernel(linear: TrellisLinear) -> Any:
+    """Return the product of [vectors, inputs] by a kernel, which has no gradient of its own, with the right one."""
+    matrix = CodedMatrix(linear.codes, linear.scales, linear.layout)
+    multiplied = mx.custom_function(lambda vectors: product(matrix, vectors))
+
+    @multiplied.vjp
+    def gradient(_vectors: mx.array, cotangent: mx.array, _output: mx.array) -> mx.array:
+        return cotangent @ decode(linear.codes, linear.scales, linear.layout).T
+
+    return multiplied
 
 
 def output_columns(outputs: int, columns: int, *, rotated: bool) -> mx.array:

@@ -10,7 +10,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from impl.trellis import codebooks
+from impl.metal.errors import ToolchainError
+from impl.trellis import codebooks, linear
 from impl.trellis.codebooks import codeword_table, register_table
 from impl.trellis.errors import (
     OddBlocksError,
@@ -62,6 +63,38 @@ def test_the_result_has_the_dtype_of_the_vector(layer: TrellisLinear, dtype: mx.
     x = weight(3)[:, :1].T.astype(dtype)
     assert layer(x).dtype == dtype
     assert mx.array_equal(layer(x), layer(x.astype(mx.float32)).astype(dtype))
+
+
+def test_few_vectors_take_a_kernel_and_many_the_decoded_matrix(layer: TrellisLinear, monkeypatch: Any) -> None:
+    used: list[int] = []
+    right = linear.product
+    monkeypatch.setattr(linear, "product", lambda matrix, x: used.append(x.shape[0]) or right(matrix, x))
+    for count in (1, linear.KERNEL_VECTORS, linear.KERNEL_VECTORS + 1):
+        x = mx.array(np.random.default_rng(count).standard_normal((count, INPUTS)).astype(np.float32))
+        wanted = np.array(x, np.float64) @ np.array(layer.matrix(), np.float64)
+        np.testing.assert_allclose(np.array(layer(x)), wanted, atol=2e-5 * float(np.abs(wanted).max()))
+    assert used == [1, linear.KERNEL_VECTORS]
+    assert layer(mx.zeros((0, INPUTS))).shape == (0, OUTPUTS)
+
+
+def test_where_no_kernel_can_run_the_product_is_the_same(layer: TrellisLinear, monkeypatch: Any) -> None:
+    x = weight(7)[:, :2].T
+    wanted = np.array(layer(x))
+    traced = mx.compile(layer.__call__)(x)
+    np.testing.assert_allclose(np.array(traced), wanted, atol=2e-5 * float(np.abs(wanted).max()))
+
+    def no_compiler(*_: Any) -> None:
+        raise ToolchainError("there is none")
+
+    monkeypatch.setattr(linear, "product", no_compiler)
+    np.testing.assert_allclose(np.array(layer(x)), wanted, atol=2e-5 * float(np.abs(wanted).max()))
+
+
+def test_gradients_are_those_of_the_decoded_matrix(layer: TrellisLinear) -> None:
+    x, turn = weight(8)[:, :3].T, mx.array(np.random.default_rng(9).standard_normal((3, OUTPUTS)).astype(np.float32))
+    found = mx.grad(lambda vectors: (layer(vectors) * turn).sum())(x)
+    wanted = np.array(turn, np.float64) @ np.array(layer.matrix(), np.float64).T
+    np.testing.assert_allclose(np.array(found), wanted, atol=2e-5 * float(np.abs(wanted).max()))
 
 
 def test_padding_is_spread_where_blocks_are_rotated() -> None:

@@ -104,6 +104,7 @@ def test_the_plot_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_normal_numbers_have_the_error_of_the_literature() -> None:
     from rich.progress import Progress
 

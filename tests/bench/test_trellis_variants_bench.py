@@ -55,6 +55,7 @@ def test_the_table_is_sorted_and_says_what_does_not_apply() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_command_measures_every_kernel() -> None:
     done = CliRunner().invoke(main, ["--size", "512", "--bits", "3", "--rounds", "2"])
     assert done.exit_code == 0, done.output

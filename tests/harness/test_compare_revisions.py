@@ -92,6 +92,7 @@ def left_behind(root: Path) -> list[Path]:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_comment_is_no_regression(root: Path) -> None:
     record = root.parent / "samples.jsonl"
     code, found, text = compare(root, "plain", "comment", "--advisory", "--record", str(record))
@@ -105,6 +106,7 @@ def test_a_comment_is_no_regression(root: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_revision_that_counts_four_times_as_far_is_slower(root: Path) -> None:
     code, found, text = compare(root, "plain", "slower", "--no-check")
     (one,) = found["verdicts"]
@@ -117,6 +119,7 @@ def test_a_revision_that_counts_four_times_as_far_is_slower(root: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_wrong_answer_is_worth_no_time(root: Path) -> None:
     code, found, text = compare(root, "plain", "wrong")
     assert (code, found["verdicts"]) == (1, []), text
@@ -127,6 +130,7 @@ def test_a_wrong_answer_is_worth_no_time(root: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_side_that_does_not_load(root: Path) -> None:
     code, found, text = compare(root, "plain", "broken")
     assert code == 1, text
@@ -138,6 +142,7 @@ def test_a_side_that_does_not_load(root: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_ctrl_c_leaves_nothing_behind(root: Path) -> None:
     import signal
     import time
@@ -172,6 +177,7 @@ def test_what_does_not_exist_is_bad_usage(root: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_baseline_is_stored_and_compared_with(root: Path) -> None:
     git(root, "checkout", "-q", "plain")
     options = ["--baselines", str(root.parent / "baselines"), "--processes", "4", "--seed", "1"]

@@ -160,6 +160,7 @@ def test_a_subject_in_a_file_is_that_of_the_revision(root: Path, tmp_path: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_revision_that_can_not_be_installed_says_what_pip_said(root: Path) -> None:
     commit(root, pyproject__dot__toml="[project]\nname = 'mine'\nversion = '1'\ndependencies = ['no such']\n")
     with (

@@ -65,6 +65,7 @@ def assay(folder: Path, environment: Mapping[str, str], *arguments: str) -> subp
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_table_a_record_and_no_time_of_a_wrong_answer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = kept_machine(folder, monkeypatch)
     subjects = ("--subject", "mlx", "--subject", f"{CHEATS}:ReturnsTheFirstOutput")
@@ -83,6 +84,7 @@ def test_a_table_a_record_and_no_time_of_a_wrong_answer(folder: Path, monkeypatc
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_record_is_gone_on_with(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = kept_machine(folder, monkeypatch)
     rounds = ("--subject", "mlx", "--rounds", "4", "--processes", "2")
@@ -104,6 +106,7 @@ def test_a_record_is_gone_on_with(folder: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_impossible_times_fail(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     crawling = ((1 << 16, 1.0), (1 << 28, 1.0))
     environment = kept_machine(folder, monkeypatch, copied=crawling, read=crawling)

@@ -196,6 +196,7 @@ def test_rounds_visit_every_arm_in_shuffled_order_over_sets_of_processes() -> No
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_another_session_has_another_order_and_only_what_is_wanted() -> None:
     plan = a_plan("reference", rounds=4)
     first, *_ = measure(plan)
@@ -205,6 +206,7 @@ def test_another_session_has_another_order_and_only_what_is_wanted() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_kind_that_a_subject_lacks_is_no_arm() -> None:
     instance = next(one for one in timed_instances() if one.kind == "ring")
     notes: list[str] = []

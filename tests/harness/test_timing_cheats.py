@@ -181,6 +181,7 @@ def test_the_driver_names_the_cheat_and_keeps_honest_times(instance: Instance) -
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_cheat_beside_an_honest_baseline(tmp_path: Path) -> None:
     wanted = {
         "Evaluates": "",

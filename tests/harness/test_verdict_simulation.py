@@ -97,6 +97,7 @@ def test_what_only_one_session_saw_does_not_count() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_tables_are_printed() -> None:
     done = CliRunner().invoke(main, ["--trials", "20"])
     assert done.exit_code == 0, done.output

@@ -47,6 +47,7 @@ def test_a_case_becomes_ptx(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("path", sorted(CASES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_kernel_of_the_cases_becomes_ptx(path: Path, tmp_path: Path) -> None:
     for number, (text, launch) in enumerate(distinct_launches(load_cases([path]))):
@@ -55,6 +56,7 @@ def test_every_kernel_of_the_cases_becomes_ptx(path: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_100", "sm_120"])
 def test_other_targets(target: str, tmp_path: Path) -> None:
     made = metal_kernel(

@@ -72,6 +72,7 @@ def test_hardware_is_asked_only_where_no_count_can_tell(body: LaneBody, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: body.name)
 def test_answers_are_those_of_the_cpu(body: LaneBody) -> None:
     values = numbers(150, 1)

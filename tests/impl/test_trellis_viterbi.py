@@ -81,6 +81,7 @@ def test_ties_go_to_the_same_path_in_both_geometries() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("bits", "state_bits"), list(product((1, 2, 3, 4), (8, 9, 10))))
 def test_every_geometry_gives_the_same_bits(bits: int, state_bits: int) -> None:
     x, table = numbers(2, 64), codeword_table("mul1", state_bits)
@@ -91,6 +92,7 @@ def test_every_geometry_gives_the_same_bits(bits: int, state_bits: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_metrics_that_do_not_fit_into_threadgroup_memory_lie_elsewhere() -> None:
     geometry = Geometry(512, 1)
     assert not geometry.shared(1 << 12)

@@ -13,7 +13,10 @@ QUICK = {"tree", "components_of_one_vector", "unused_memory"}
 
 
 def _cases() -> list[object]:
-    return [pytest.param(k, id=k.name, marks=() if k.name in QUICK else pytest.mark.slow) for k in CORRECT]
+    return [
+        pytest.param(k, id=k.name, marks=() if k.name in QUICK else (pytest.mark.slow, pytest.mark.exhaustive))
+        for k in CORRECT
+    ]
 
 
 @pytest.mark.parametrize("kernel", _cases())

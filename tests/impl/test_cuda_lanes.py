@@ -21,7 +21,8 @@ from tests.impl.lane_bodies import BODIES, LaneBody, numbers
 # The only ways of meeting that rest on what the hardware shows as active (masks.py).
 BY_HARDWARE = {"break inside an if", "break inside an if, and a sum after", "a case that falls into the next"}
 QUICK = {"an if in an if", "continue in a while loop", "switch"}
-EACH = [pytest.param(body, id=body.name, marks=[] if body.name in QUICK else pytest.mark.slow) for body in BODIES]
+THOROUGH = [pytest.mark.slow, pytest.mark.exhaustive]
+EACH = [pytest.param(body, id=body.name, marks=[] if body.name in QUICK else THOROUGH) for body in BODIES]
 
 
 def ptx_of(tmp_path: Path, source: str, header: str = "", **call: Any) -> str:

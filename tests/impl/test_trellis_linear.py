@@ -22,6 +22,7 @@ from impl.trellis.errors import (
     TrellisVersionError,
 )
 from impl.trellis.linear import Rotation, TrellisLinear, linear_encoder, output_columns, quantize_linear, with_layout
+from impl.trellis.products import CodedMatrix, product
 from impl.trellis.rotation import random_signs, rotate, rotate_back, rotation_block
 from impl.trellis.saving import load_linear, save_linear
 
@@ -67,8 +68,12 @@ def test_the_result_has_the_dtype_of_the_vector(layer: TrellisLinear, dtype: mx.
 
 def test_few_vectors_take_a_kernel_and_many_the_decoded_matrix(layer: TrellisLinear, monkeypatch: Any) -> None:
     used: list[int] = []
-    right = linear.product
-    monkeypatch.setattr(linear, "product", lambda matrix, x: used.append(x.shape[0]) or right(matrix, x))
+
+    def counted(matrix: CodedMatrix, x: mx.array) -> mx.array:
+        used.append(x.shape[0])
+        return product(matrix, x)
+
+    monkeypatch.setattr(linear, "product", counted)
     for count in (1, linear.KERNEL_VECTORS, linear.KERNEL_VECTORS + 1):
         x = mx.array(np.random.default_rng(count).standard_normal((count, INPUTS)).astype(np.float32))
         wanted = np.array(x, np.float64) @ np.array(layer.matrix(), np.float64)

@@ -49,8 +49,13 @@ def python(installed: Path, folder: Path, *arguments: str) -> subprocess.Complet
 
 def test_it_holds_every_case_and_package(installed: Path) -> None:
     ours = {path.relative_to(ROOT / "cases") for path in (ROOT / "cases").rglob("*.yaml")}
-    shipped = {path.relative_to(installed / "metal_assay/cases") for path in installed.rglob("*.yaml")}
-    assert shipped == ours
+    cases = installed / "metal_assay/cases"
+    assert {path.relative_to(cases) for path in cases.rglob("*.yaml")} == ours
+    # What `assay new` writes, and the kernels and preludes that are compiled where the package is used.
+    for pattern in ("harness/**/*.yaml", "impl/**/*.metal", "impl/**/*.h", "impl/**/*.cpp", "impl/**/*.json"):
+        there = {path.relative_to(ROOT) for path in ROOT.glob(pattern)}
+        assert there
+        assert {path.relative_to(installed) for path in installed.glob(pattern)} == there, pattern
     for package in ("harness", "impl"):
         there = {p.relative_to(ROOT) for p in (ROOT / package).rglob("*.py") if p.parent.name != "entry"}
         assert {p.relative_to(installed) for p in (installed / package).rglob("*.py")} >= there

@@ -31,7 +31,7 @@ def timed(case: AffineCase, subject: Subject, operation: str, salt: int) -> Time
         values = make_values(each.given)
         planes = values.planes
         # By `complaints` no other mode lists anything to time.
-        assert isinstance(planes, AffineArrays)  # noqa: S101
+        assert isinstance(planes, AffineArrays)  # noqa: S101 - affine cases have no other planes
         x = values.weights if operation == "quantize" else values.x
         calls.append(affine.timed(operation, x, planes, transpose=case.given.transposed))
 
@@ -53,15 +53,15 @@ class _Answering(Subject, Affine):
 
     def quantize(self, x: NDArray[Any], group_size: int, bits: int) -> AffineArrays:
         del x, group_size, bits
-        return self._output  # type: ignore[no-any-return]
+        return self._output  # type: ignore[no-any-return]  # whatever a timed call answered; the checks look
 
     def dequantize(self, planes: AffineArrays) -> NDArray[Any]:
         del planes
-        return self._output  # type: ignore[no-any-return]
+        return self._output  # type: ignore[no-any-return]  # whatever a timed call answered; the checks look
 
     def matmul(self, x: NDArray[Any], planes: AffineArrays, *, transpose: bool) -> NDArray[Any]:
         del x, planes, transpose
-        return self._output  # type: ignore[no-any-return]
+        return self._output  # type: ignore[no-any-return]  # whatever a timed call answered; the checks look
 
 
 def _work(given: AffineGiven, operation: str, values: Values) -> Work:

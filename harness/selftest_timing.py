@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 # Comparisons of nothing with nothing, for one of each planted delay.
 SAME_ARMS = 3
 DELAYS = (0.05, 0.10)
-CHUNK = 51
-CALL_NS = 250_000
+CHUNK = 34
+CALL_NS = 125_000
 CHANGES = (0.0, *DELAYS)
 _SUBJECT = f"{Path(planted.__file__).resolve()}:Planted"
 _CASE = """\

@@ -37,6 +37,7 @@ class Arm:
     instances: dict[str, Instance] = field(default_factory=dict)
     instance: Instance | None = None
     operations: list[Operation | None] = field(default_factory=list)
+    _settled: bool = False
 
     def load(self, cases: list[tuple[str, list[str]]]) -> dict[str, Any]:
         """Load instances by the paths of their cases and their ids."""
@@ -85,10 +86,15 @@ class Arm:
             except WrongError as why:
                 answers.append({"wrong": str(why)})
             self.operations.append(made)
-        gc.collect()
-        # What is here now stays: the collections before visits need not look at it.
-        gc.freeze()
+        self._tidy()
         return {"operations": answers}
+
+    def _tidy(self) -> None:
+        gc.collect()
+        if not self._settled:
+            # Packages are loaded now, and stay: no later collection need look at them.
+            self._settled = True
+            gc.freeze()
 
     def calibrate(self, index: int) -> dict[str, Any]:
         """Find how many calls make a visit."""
@@ -96,9 +102,9 @@ class Arm:
         calls, call_ns = operation.calibrate()
         return {"calls": calls, "call_ns": call_ns, "most_calls": operation.most_calls}
 
-    def visit(self, index: int, calls: int) -> dict[str, Any]:
-        """Make one visit."""
-        return {"took_ns": self._operation(index).visit(calls)}
+    def visit(self, index: int, calls: int, keep: bool = True) -> dict[str, Any]:
+        """Make one visit; with `keep` some outputs are kept to be compared."""
+        return {"took_ns": self._operation(index).visit(calls, keep=keep)}
 
     def recall(self, index: int) -> dict[str, Any]:
         """See how much longer new inputs take than those seen before."""
@@ -121,7 +127,6 @@ class Arm:
             except WrongError as why:
                 answers.append({"wrong": str(why)})
         self.operations = []
-        gc.unfreeze()
         if check and self.subject is not None and self.instance is not None:
             result = execute(self.instance, self.subject)
             if result.outcome is not Outcome.PASSED:

@@ -1,4 +1,4 @@
-"""Measuring: rounds over sets of fresh processes; every round visits every arm, in an order shuffled from the seed.
+"""Measuring: rounds over sets of fresh processes; each turn of a round visits every arm, in an order from the seed.
 
 A set of processes, one an arm, serves all instances of a batch, so that starting them is paid once a set. Answers are
 compared before, in between and after: an arm with a wrong one is named in `Timing.wrong`, and its times are dropped.
@@ -26,6 +26,12 @@ MOST_VISIT_NS = 100_000_000
 # A visit that came out this much shorter than it has to be is made again with more calls.
 TOO_SHORT = 0.5
 TRIES = 3
+# Turns are for short visits: the pace of a shared machine changes within tens of milliseconds, and a pair of visits
+# within one turn mostly misses that. Long visits have it in them.
+MOST_ROUND_NS = 50_000_000
+FEWEST_TURNS = 5
+# Of the turns of a round so many keep outputs to be compared; nobody can know which.
+KEPT_TURNS = 3
 # A subject that answers inputs it has seen so many times faster than new ones remembers answers: caches of a processor
 # are less than that ahead of its memory. Several sets have to agree.
 MEMORY_RATIO = 10.0
@@ -144,6 +150,7 @@ class _Task:
         # Of a visit, by operation and arm.
         self._calls: dict[tuple[int, str], int] = {}
         self._most_calls: dict[tuple[int, str], int] = {}
+        self._turns: dict[int, int] = {}
 
     def run(self, plan: Plan, processes: _Set) -> None:
         """Prepare, visit and compare in one set of processes."""
@@ -163,10 +170,10 @@ class _Task:
         )
         rounds = [one for one in range(plan.rounds) if one * plan.processes // plan.rounds == number]
         for index in range(len(self.timed)):
-            self._calibrate(processes, names, index)
+            self._calibrate(plan, processes, names, index)
         for one in rounds:
             for index in range(len(self.timed)):
-                self._round(plan, processes, self._able(names, index), index, one)
+                self._round(plan, processes, names, index, one)
         for index in range(len(self.timed)) if number < RECALLING_SETS else ():
             for name in self._able([name for name in names if processes.processes[name].spec.subject], index):
                 # One after the other: this is a matter of time, too.
@@ -253,7 +260,7 @@ class _Task:
             return None
         return answer
 
-    def _calibrate(self, processes: _Set, names: list[str], index: int) -> None:
+    def _calibrate(self, plan: Plan, processes: _Set, names: list[str], index: int) -> None:
         """Agree on the calls of a visit: as many as the quickest arm needs, unless others would take for ever."""
         found: dict[str, dict[str, Any]] = {}
         for name in self._able(names, index):
@@ -268,24 +275,30 @@ class _Task:
             fits = name in own and shared * answer["call_ns"] <= MOST_VISIT_NS
             self._calls[index, name] = min(shared if fits else answer["calls"], answer["most_calls"])
             self._most_calls[index, name] = answer["most_calls"]
+        longest = max((self._calls[index, name] * answer["call_ns"] for name, answer in found.items()), default=1)
+        self._turns[index] = min(plan.turns, max(FEWEST_TURNS, int(MOST_ROUND_NS / longest)))
 
     def _round(self, plan: Plan, processes: _Set, names: list[str], index: int, number: int) -> None:
         operation, amortized = self.timed[index]
-        order = list(names)
         key = (plan.seed, plan.session, plan.part, self.instance.id, operation, amortized, number)
-        random.Random(repr(key)).shuffle(order)  # noqa: S311 - an order that can be had again
-        for position, name in enumerate(order):
-            visit = self._visit(processes, name, index)
-            if visit is not None:
-                calls, took = visit
-                self.measured[index].visits.append(Visit(name, processes.number, number, position, calls, took))
+        orders = random.Random(repr(key))  # noqa: S311 - orders that can be had again
+        turns = self._turns[index]
+        kept = random.SystemRandom().sample(range(turns), min(KEPT_TURNS, turns))
+        for turn in range(turns):
+            order = self._able(names, index)
+            orders.shuffle(order)
+            for position, name in enumerate(order):
+                visit = self._visit(processes, name, index, keep=turn in kept)
+                if visit is not None:
+                    made = Visit(name, processes.number, number, position, *visit, turn)
+                    self.measured[index].visits.append(made)
 
-    def _visit(self, processes: _Set, name: str, index: int) -> tuple[int, int] | None:
+    def _visit(self, processes: _Set, name: str, index: int, *, keep: bool) -> tuple[int, int] | None:
         """Visit; a visit that is too short says little, and is made again with more calls."""
         least = processes.hellos[name]["least_visit_ns"]
         for _ in range(TRIES):
             calls = self._calls[index, name]
-            answer = self._ask(processes, name, index, "visit", calls=calls)
+            answer = self._ask(processes, name, index, "visit", calls=calls, keep=keep)
             if answer is None:
                 return None
             took = answer["took_ns"]

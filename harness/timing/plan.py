@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 ROUNDS = 16
 PROCESSES = 8
+# A median over many short turns bears a machine that changes its pace between two visits.
+TURNS = 25
 # The inputs of a set of processes are its own, in whatever session and part of it.
 _SALTS_A_PART = 256
 _PARTS_A_SESSION = 64
@@ -46,7 +48,8 @@ class Plan:
     """A measurement.
 
     arms: the baseline and the candidates; a control, which is a second copy of the baseline, and a canary come along.
-    rounds are spread evenly over `processes` sets of fresh processes, one process an arm. amortized: also, or only,
+    rounds are spread evenly over `processes` sets of fresh processes, one process an arm. turns: how often a round
+    visits every arm, at most; fewer where visits take long. amortized: also, or only,
     time visits that are synchronized once; None: as each case says. batch: instances that share sets of processes;
     timings of a batch are known when its last set is through.
     """
@@ -61,6 +64,7 @@ class Plan:
     amortized: bool | None = None
     limits: ArmLimits = field(default_factory=ArmLimits)
     batch: int = 12
+    turns: int = TURNS
 
     def all_arms(self) -> tuple[ArmSpec, ...]:
         """Return the arms with control and canary."""

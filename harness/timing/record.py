@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 TIMING_RECORD = Format("assay_timing", 1, "assay time --record")
 # What a time depends on. Releases of this project and of Python are not machines; their lines are in the header too.
 MACHINE_KEYS = ("chip", "cores", "gpu", "gpu_cores", "memory_gib", "system", "architecture", "mlx", "power", "switches")
-_COLUMNS = ("arm", "process", "round", "position", "calls", "took_ns")
+_COLUMNS = ("arm", "process", "round", "position", "calls", "took_ns", "turn")
 
 Key = tuple[str, str, bool]
 
@@ -111,7 +111,7 @@ def to_json(timing: Timing) -> dict[str, Any]:
 def from_json(line: Mapping[str, Any]) -> Timing:
     """Return the timing of a line; raises KeyError, TypeError, IndexError or ValueError for what is none."""
     arms = tuple(Arm(arm["name"], Role(arm["role"]), arm.get("about", "")) for arm in line["arms"])
-    columns = [line["visits"][name] for name in _COLUMNS]
+    columns = [line["visits"][name] for name in _COLUMNS if name != "turn" or name in line["visits"]]
     visits = tuple(Visit(arms[arm].name, *rest) for arm, *rest in zip(*columns, strict=True))
     return Timing(
         line["id"],

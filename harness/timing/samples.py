@@ -35,8 +35,8 @@ class Arm:
 class Visit:
     """`calls` calls of one arm, one after the other, on the clock.
 
-    process counts the sets of fresh processes (one process an arm in each set); round counts over all of them;
-    position is the arm's place in the shuffled order of its round.
+    process counts the sets of fresh processes (one process an arm in each set); round counts over all of them, turn
+    within a round; position is the arm's place in the shuffled order of its turn.
     """
 
     arm: str
@@ -45,6 +45,7 @@ class Visit:
     position: int
     calls: int
     took_ns: int
+    turn: int = 0
 
     @property
     def call_ns(self) -> float:

@@ -58,6 +58,16 @@ def test_effects_pair_the_same_round_and_leave_out_what_has_no_partner() -> None
     assert sets.tolist() == [0, 1]
 
 
+def test_a_machine_that_changes_its_pace_between_turns_changes_no_effect() -> None:
+    # Half the pace from turn 3 on, and one visit that was disturbed; the medians of the arms are 2.2 apart.
+    base, new = (100, 100, 100, 200, 900), (110, 110, 110, 220, 220)
+    visits = [Visit("base", 0, 0, 0, 1, took, turn) for turn, took in enumerate(base)]
+    visits += [Visit("new", 0, 0, 1, 1, took, turn) for turn, took in enumerate(new) if turn not in (1, 2)]
+    found = by_round(timing(*visits))
+    effects, _ = round_effects(found["base"], found["new"])
+    assert np.exp(effects).tolist() == pytest.approx([1.1])
+
+
 def test_a_process_set_counts_once() -> None:
     effects, sets = np.array([0.0, 0.1, 5.0, 1.0]), np.array([0, 0, 0, 4])
     assert cluster_medians(effects, sets).tolist() == [0.1, 1.0]

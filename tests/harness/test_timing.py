@@ -19,7 +19,7 @@ from harness.subjects.outputs import OutputError, force, poison, take
 from harness.subjects.protocol import Answer, PlainArrays
 from harness.subjects.reference import Reference
 from harness.timing.driver import Watcher, measure, measure_again
-from harness.timing.plan import Plan, arms_of
+from harness.timing.plan import TURNS, Plan, arms_of
 from harness.timing.samples import Role
 from harness.timing.visit import OVERHEAD_FACTOR, Operation, least_visit_ns, overhead_ns, visit_in_rounds
 
@@ -189,10 +189,22 @@ def test_rounds_visit_every_arm_in_shuffled_order_over_sets_of_processes() -> No
         for number in range(6):
             own = [visit for visit in timing.visits if visit.round == number]
             assert {visit.arm for visit in own} == {arm.name for arm in timing.arms}
-            assert [visit.position for visit in own] == [0, 1, 2, 3]
             assert {visit.process for visit in own} == {number // 3}
-        orders = {tuple(v.arm for v in timing.visits if v.round == number) for number in range(6)}
+            turns = {visit.turn for visit in own}
+            assert turns == set(range(len(turns)))
+            assert 5 <= len(turns) <= TURNS
+            for turn in turns:
+                visits = [visit for visit in own if visit.turn == turn]
+                assert {visit.arm for visit in visits} == {arm.name for arm in timing.arms}
+                assert [visit.position for visit in visits] == [0, 1, 2, 3]
+        orders = {tuple(v.arm for v in timing.visits if (v.round, v.turn) == (number, 0)) for number in range(6)}
         assert len(orders) > 2
+        assert len({tuple(v.arm for v in timing.visits if (v.round, v.turn) == (0, turn)) for turn in turns}) > 1
+
+
+def test_turns_are_as_many_as_asked_for_unless_visits_are_long() -> None:
+    (timing, *_) = measure(a_plan("reference", rounds=4, turns=3))
+    assert {visit.turn for visit in timing.visits} == {0, 1, 2}
 
 
 @pytest.mark.slow

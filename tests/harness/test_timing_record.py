@@ -50,9 +50,7 @@ timings = st.builds(
     st.text(),
     st.booleans(),
     st.just(ARMS),
-    st.lists(st.builds(Visit, st.sampled_from([arm.name for arm in ARMS]), counts, counts, counts, counts, counts)).map(
-        tuple
-    ),
+    st.lists(st.builds(Visit, st.sampled_from([arm.name for arm in ARMS]), *[counts] * 6)).map(tuple),
     counts,
     counts,
     st.none() | counts,
@@ -64,6 +62,12 @@ timings = st.builds(
 @given(timings)
 def test_a_timing_survives_json(timing: Timing) -> None:
     assert from_json(json.loads(json.dumps(to_json(timing)))) == timing
+
+
+def test_a_record_without_turns_is_one_of_one_turn_a_round() -> None:
+    line = to_json(drawn())
+    del line["visits"]["turn"]
+    assert from_json(line) == drawn()
 
 
 def drawn(change: float = 0.0, seed: int = 1, machine: Machine = STILL, name: str = "ring/x[n=1]") -> Timing:

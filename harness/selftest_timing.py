@@ -71,15 +71,24 @@ class Settings:
 
 @dataclass
 class Counts:
-    """Comparisons of one true change: verdicts after the first look, after the last, confirmed, and other rules."""
+    """Comparisons of one true change: verdicts after each look, how many were confirmed, and other rules.
+
+    What was settled by an earlier look stays as it was.
+    """
 
     change: float
     compared: int = 0
-    first: dict[Call, int] = field(default_factory=lambda: dict.fromkeys(Call, 0))
-    last: dict[Call, int] = field(default_factory=lambda: dict.fromkeys(Call, 0))
+    looks: tuple[dict[Call, int], ...] = field(
+        default_factory=lambda: tuple(dict.fromkeys(Call, 0) for _ in DEFAULT_RULE.spent)
+    )
     confirmed: int = 0
     alarms: dict[str, int] = field(default_factory=dict)
     ratios: list[float] = field(default_factory=list)
+
+    @property
+    def last(self) -> dict[Call, int]:
+        """Verdicts after the last look."""
+        return self.looks[-1]
 
 
 @dataclass(frozen=True)
@@ -213,13 +222,14 @@ def _count(record: TimingRecord, counts: tuple[Counts, ...]) -> None:
     for instance, parts in _parts(record, 0).items():
         second = _calls(again[instance]) if instance in again else {}
         early = {one.candidate: one for one in examine(parts[0])}
-        for candidate, (first, last) in _calls(parts).items():
+        for candidate, calls in _calls(parts).items():
             one = early[candidate]
             count = by_change[_change(one)]
             count.compared += 1
-            count.first[first] += 1
-            count.last[last] += 1
-            count.confirmed += last is Call.SLOWER and candidate in second and second[candidate][1] is Call.SLOWER
+            for number, look in enumerate(count.looks):
+                look[calls[min(number, len(calls) - 1)]] += 1
+            twice = candidate in second and second[candidate][-1] is Call.SLOWER
+            count.confirmed += calls[-1] is Call.SLOWER and twice
             if one.base is not None and one.new is not None:
                 count.ratios.append(one.new.median_ns / one.base.median_ns)
                 for rule, fails in _other_rules().items():
@@ -236,19 +246,19 @@ def _parts(record: TimingRecord, session: int) -> dict[str, list[Timing]]:
     return parts
 
 
-def _calls(parts: list[Timing]) -> dict[str, tuple[Call, Call]]:
-    """Return each candidate's verdict after the first look, and the first that any look had.
+def _calls(parts: list[Timing]) -> dict[str, list[Call]]:
+    """Return each candidate's verdict after every look.
 
     More rounds were measured wherever one candidate was ambiguous; what its neighbors had by then stands.
     """
-    found: dict[str, tuple[Call, Call]] = {}
+    found: dict[str, list[Call]] = {}
     so_far = parts[0]
     for look in range(1, len(parts) + 1):
         so_far = so_far if look == 1 else merged(so_far, parts[look - 1])
         for one in examine(so_far, look=look):
-            call = _alone(one)
-            first, last = found.get(one.candidate, (call, Call.AMBIGUOUS))
-            found[one.candidate] = (first, call if last is Call.AMBIGUOUS else last)
+            calls = found.setdefault(one.candidate, [])
+            settled = calls and calls[-1] is not Call.AMBIGUOUS
+            calls.append(calls[-1] if settled else _alone(one))
     return found
 
 

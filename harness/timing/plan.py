@@ -63,7 +63,7 @@ class Plan:
     part: int = 0
     amortized: bool | None = None
     limits: ArmLimits = field(default_factory=ArmLimits)
-    batch: int = 12
+    batch: int = 24
     turns: int = TURNS
 
     def all_arms(self) -> tuple[ArmSpec, ...]:

@@ -20,7 +20,7 @@ def command() -> None:
     "timing",
     epilog="""\b
 Examples:
-  assay selftest timing                    about ten minutes on a quiet machine with two cores
+  assay selftest timing                    about fifty minutes on a machine with two cores
   assay selftest timing --load             with another process on one of the cores
   assay selftest timing --sorts 8          a quick look
 
@@ -36,11 +36,11 @@ Stopped, it goes on where it was when it is called again.""",
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Order of the visits.")
 @click.option("--samples", type=click.Path(file_okay=False, path_type=Path),
               help="Where samples are kept [default: in reports/local/ or .assay/].")  # fmt: skip
-@click.option("--markdown", type=click.Path(dir_okay=False, path_type=Path), default=Path("reports/timing-selftest.md"),
-              show_default=True, help="Where the report goes.")  # fmt: skip
+@click.option("--markdown", type=click.Path(dir_okay=False, path_type=Path),
+              help="Where the report goes [default: reports/timing-selftest.md, or ...-load.md].")  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def timing(
-    sorts: int, processes: int, load: bool, seed: int, samples: Path | None, markdown: Path, quiet: bool
+    sorts: int, processes: int, load: bool, seed: int, samples: Path | None, markdown: Path | None, quiet: bool
 ) -> None:
     """Compare work with itself and with planted delays, and count what is said of it."""
     from harness import selftest_timing
@@ -50,7 +50,9 @@ def timing(
 
     settings = selftest_timing.Settings(sorts, processes, load, seed)
     base = Path("reports/local") if Path("reports").is_dir() else Path(".assay")
-    folder = samples or base / f"selftest-timing{'-load' if load else ''}"
+    name = "-load" if load else ""
+    folder = samples or base / f"selftest-timing{name}"
+    target = markdown or Path(f"reports/timing-selftest{name}.md")
 
     def note(text: str) -> None:
         if not quiet:
@@ -63,9 +65,9 @@ def timing(
         sys.exit(130)
     text = selftest.markdown(found, settings, fingerprint())
     try:
-        markdown.parent.mkdir(parents=True, exist_ok=True)
-        markdown.write_text(text, encoding="utf-8")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"{markdown}: can't be written: {error.strerror}") from None
+        raise UsageError(f"{target}: can't be written: {error.strerror}") from None
     say(text)
-    say(f"{found.seconds:.0f} s, {found.resumed} of {found.chunks} parts from {folder}; wrote {markdown}")
+    say(f"{found.seconds:.0f} s, {found.resumed} of {found.chunks} parts from {folder}; wrote {target}")

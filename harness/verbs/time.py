@@ -39,7 +39,9 @@ Exit codes: 0 timed, 1 an answer was wrong, 2 bad usage, 4 nothing to time or im
 @select_option
 @click.option("--rounds", type=click.IntRange(4), default=16, show_default=True, help="Rounds; each visits every arm.")
 @click.option(
-    "--processes", type=click.IntRange(2), default=8, show_default=True, help="Sets of fresh processes for them."
+    "--processes",
+    type=click.IntRange(2),
+    help="Sets of fresh processes for them [default: one a round to compare subjects, else every other].",
 )
 @click.option("--seed", type=click.IntRange(0), help="Order of visits, and inputs [default: drawn, and printed].")
 @click.option("--variants", is_flag=True, help="Each kernel of trellis products as a subject, SUBJECT@VARIANT.")
@@ -67,7 +69,7 @@ def command(
     kinds: tuple[str, ...],
     patterns: tuple[str, ...],
     rounds: int,
-    processes: int,
+    processes: int | None,
     seed: int | None,
     variants: bool,
     tune: bool,
@@ -95,7 +97,7 @@ def command(
         sys.exit(0 if done.returncode == 0 else 4)
     if record is not None and resume is not None:
         raise UsageError("--record starts a record and --resume goes on with one: give one of them")
-    if processes > rounds:
+    if processes is not None and processes > rounds:
         raise UsageError(f"--processes {processes}: at most one set of processes a round, and there are {rounds}")
     from harness.report.times import lines
     from harness.select import load_selected
@@ -119,7 +121,8 @@ def command(
             f"none of the {len(chosen)} chosen instances has `time:`; `assay list --timed` shows some"
         )
     switch(instances, metal_text=metal_text, allow_code=allow_code)
-    asked = Asked(names, baseline, rounds, processes, seed, amortized or None, ArmLimits(time_limit, memory_limit))
+    sets = processes or (rounds if len(names) > 1 else (rounds + 1) // 2)
+    asked = Asked(names, baseline, rounds, sets, seed, amortized or None, ArmLimits(time_limit, memory_limit))
     try:
         found = time_cases(instances, asked, record=record, resume=resume, quiet=quiet)
     except KeyboardInterrupt:

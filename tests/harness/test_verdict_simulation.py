@@ -9,12 +9,14 @@ import pytest
 from click.testing import CliRunner
 
 from harness.regress_session import Context, with_confirmation
+from harness.timing.plan import TURNS
 from harness.verdict import Call, Reason
 from tests.bench.verdict_simulation import (
     OTHERS,
     QUIET,
     ROUGH,
     SHARED,
+    TWO_PACED,
     Simulated,
     alarms,
     main,
@@ -51,6 +53,13 @@ def test_a_change_of_ten_percent_is_found() -> None:
 def test_a_quiet_machine_needs_few_sets() -> None:
     assert shares(QUIET, 0.05, trials=100, looks=1, sets=4)[Call.SLOWER] >= 0.9
     assert shares(QUIET, 0.0, trials=100, looks=1)[Call.SAME] >= 0.95
+
+
+def test_turns_bear_a_machine_of_two_paces() -> None:
+    assert shares(TWO_PACED, 0.05, trials=60, looks=1)[Call.SLOWER] < 0.2
+    assert shares(TWO_PACED, 0.05, trials=60, looks=1, turns=TURNS)[Call.SLOWER] >= 0.85
+    found = shares(TWO_PACED, 0.0, trials=100, looks=1, turns=TURNS)
+    assert sum(found[call] for call in FALSE) <= 0.02, "1 %, within what 100 trials can show"
 
 
 def test_a_machine_too_rough_to_tell_says_so() -> None:

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 VISIT_OVERHEADS = 10
 # A synchronized call shorter than this many empty evaluations is mostly one.
 CALL_OVERHEADS = 2
-# The machine may change by this much from one third of a session to another; rounds that visit every arm bear it.
-CANARY_RATIO = 1.25
+# By so much the machine may change from one third of a session to another. Turns that visit every arm within
+# milliseconds bear the two paces of shared machines and chips that grow warm, but not one that was nearly stopped.
+CANARY_RATIO = 2.5
 
 
 def examine(

@@ -33,9 +33,9 @@ def markdown(found: Found, settings: Settings, machine: Mapping[str, object]) ->
 What `assay` says of two arms that do the same, and of arms with a planted delay: work that counts, called through the
 driver as any other, in {settings.sets} sets of fresh processes a look; looks of {DEFAULT_RULE.least_rounds} rounds (of
 {TURNS} turns that visit every arm), at most {most} rounds in all. {load} A change counts from
-{100 * DEFAULT_RULE.min_effect:.0f} %. `confirmed`: false alarms that a second session repeated. `measured`: median of the ratios that were seen. The last
-columns are what pytest-benchmark's own comparison makes of the samples of the first look: the share that it calls a
-regression.
+{100 * DEFAULT_RULE.min_effect:.0f} %. `confirmed`: false alarms that a second session repeated. `measured`: median of
+the ratios that were seen. The last columns are what pytest-benchmark's own comparison makes of the samples of the
+first look: the share that it calls a regression.
 
 {table}
 

@@ -203,7 +203,7 @@ def misses(sets: int, trials: int, *, resampled: bool, machine: Machine = SHARED
 @click.option("--trials", default=2000, show_default=True, help="Comparisons a cell.")
 @click.option("--seed", default=1, show_default=True)
 def main(trials: int, seed: int) -> None:
-    """Print three tables: verdicts by machine (one turn a round unless more are named), the rules of others, and what the intervals miss."""
+    """Print three tables: verdicts by machine (one turn a round unless named), other rules, what intervals miss."""
     rows = []
     for machine, label, options in _rows():
         found = [shares(machine, change, trials=trials, seed=seed, **options) for change in (0, 0.05, 0.1)]  # type: ignore[arg-type]

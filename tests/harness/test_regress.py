@@ -79,12 +79,12 @@ def test_no_verdict_where_two_copies_of_the_baseline_differ() -> None:
 
 
 def test_no_verdict_where_fixed_work_got_slower_on_the_way() -> None:
-    assert verdict(scaled(drawn(0.5), "canary", 1.4, rounds=range(11, 16))) == (
+    assert verdict(scaled(drawn(0.5), "canary", 2.8, rounds=range(11, 16))) == (
         Call.AMBIGUOUS,
         Reason.CANARY_DRIFTED,
     )
-    assert verdict(scaled(drawn(0.5), "canary", 1.4)) == (Call.SLOWER, Reason.CLEAR)
-    assert verdict(scaled(drawn(0.5), "canary", 1.12, rounds=range(11, 16))) == (Call.SLOWER, Reason.CLEAR)
+    assert verdict(scaled(drawn(0.5), "canary", 2.8)) == (Call.SLOWER, Reason.CLEAR)
+    assert verdict(scaled(drawn(0.5), "canary", 2.2, rounds=range(11, 16))) == (Call.SLOWER, Reason.CLEAR)
 
 
 def test_no_verdict_on_the_clock_itself() -> None:

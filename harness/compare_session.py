@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import sys
 from contextlib import contextmanager
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the command line asks for. min_effect 0: the default of what is done. record: where the samples go."""
+    """What the command line asks for. min_effect 0: the default of what is done. record: where the samples go.
+
+    minutes: of a session, after which no further look is begun.
+    """
 
     paths: tuple[str, ...]
     patterns: tuple[str, ...]
@@ -41,6 +45,7 @@ class Wanted:
     min_effect: float
     record: Path
     quiet: bool
+    minutes: float = math.inf
 
     def rule(self) -> Rule:
         """Return the rule of an interleaved comparison."""
@@ -94,6 +99,7 @@ def context(
         quiet_effects=quiet_effects(stored_records(baselines, fingerprint())),
         slowdowns=slowdowns(instances),
         impossible=measured_bounds(),
+        seconds=60 * wanted.minutes,
         kept=kept,
         note=note,
     )

@@ -29,6 +29,8 @@ CALL_OVERHEADS = 2
 # By so much the machine may change from one third of a session to another. Turns that visit every arm within
 # milliseconds bear the two paces of shared machines and chips that grow warm, but not one that was nearly stopped.
 CANARY_RATIO = 2.5
+# Two copies of the baseline may differ by this part of what is said of the candidate.
+CONTROL_SHARE = 4
 
 
 def examine(
@@ -58,7 +60,7 @@ def examine(
         rounds = len(effects)
         barred, detail = _barred(timing, rule, baseline, candidate, arms, wrong, rounds, seen.clusters, impossible)
         if barred is None:
-            barred, detail = _unsteady(rule, control, canary)
+            barred, detail = _unsteady(rule, control, canary, abs(seen.effect))
         found.append(
             Evidence(
                 timing.instance,
@@ -139,11 +141,12 @@ def _barred(
     return None, ""
 
 
-def _unsteady(rule: Rule, control: Interval | None, canary: Rounds | None) -> tuple[Reason | None, str]:
+def _unsteady(rule: Rule, control: Interval | None, canary: Rounds | None, effect: float) -> tuple[Reason | None, str]:
     if control is None:
         return Reason.CONTROL_ARM_MISSING, "there is no second copy of the baseline to tell noise by"
-    # A tiny difference that is certain can't become a verdict: half the least effect can.
-    if control.excludes_zero and abs(control.effect) > math.log1p(rule.min_effect) / 2:
+    # A tiny difference that is certain can't become a verdict: half the least effect can. Beside an effect many times
+    # as large it is what one control in a hundred shows by chance.
+    if control.excludes_zero and abs(control.effect) > max(math.log1p(rule.min_effect) / 2, effect / CONTROL_SHARE):
         return Reason.CONTROL_ARM_MOVED, f"two copies of the baseline differ by {percent(control.effect)}"
     if canary is not None and len(canary.call_ns) >= 3:
         ratio = drift(canary)

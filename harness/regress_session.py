@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -34,12 +36,14 @@ class Context:
     quiet_effects: |log ratio| of control and baseline in stored runs on such a machine, by case and operation.
     slowdowns: the least change that counts, of cases that say so themselves (`limits.slowdown`).
     impossible: says why a timing can't be true, "" where it can. kept: is told every part of a session as it comes.
+    seconds: measuring may take in a session; a further look that would take longer is not begun.
     """
 
     rule: Rule = DEFAULT_RULE
     quiet_effects: Mapping[tuple[str, str], Sequence[float]] = field(default_factory=dict)
     slowdowns: Mapping[str, float] = field(default_factory=dict)
     impossible: Callable[[Timing], str] = lambda _timing: ""
+    seconds: float = math.inf
     kept: Callable[[Timing, int, int], None] = lambda _timing, _session, _part: None
     note: Callable[[str], None] = lambda _text: None
 
@@ -74,6 +78,7 @@ def in_looks(measure: Measure, context: Context, *, wanted: Sequence[Key] | None
     timings: dict[Key, Timing] = {}
     looks: dict[Key, int] = {}
     verdicts: list[Verdict] = []
+    begun, each_s = time.monotonic(), 0.0
     for part in range(len(context.rule.spent)):
         for timing in measure(wanted, rounds=context.rule.least_rounds, session=session, part=part):
             context.kept(timing, session, part)
@@ -82,10 +87,14 @@ def in_looks(measure: Measure, context: Context, *, wanted: Sequence[Key] | None
             looks[key] = looks.get(key, 0) + 1
         verdicts = judge(timings.values(), looks, context)
         wanted = _unsettled(verdicts)
-        if not wanted:
+        if not wanted or part + 1 == len(context.rule.spent):
             break
-        if part + 1 < len(context.rule.spent):
-            context.note(f"{len(wanted)} can't be told apart yet: {context.rule.least_rounds} more rounds of these")
+        spent_s = time.monotonic() - begun
+        each_s = each_s or spent_s / len(timings)
+        if spent_s + len(wanted) * each_s > context.seconds:
+            context.note(f"{len(wanted)} can't be told apart, and there is no time to look at them again")
+            break
+        context.note(f"{len(wanted)} can't be told apart yet: {context.rule.least_rounds} more rounds of these")
     return Judged(verdicts, list(timings.values()))
 
 

@@ -28,10 +28,7 @@ TOO_SHORT = 0.5
 TRIES = 3
 # Turns are for short visits: the pace of a shared machine changes within tens of milliseconds, and a pair of visits
 # within one turn mostly misses that. Long visits have it in them.
-MOST_ROUND_NS = 50_000_000
-FEWEST_TURNS = 5
-# Of the turns of a round so many keep outputs to be compared; nobody can know which.
-KEPT_TURNS = 3
+MOST_ROUND_NS = 100_000_000
 # A subject that answers inputs it has seen so many times faster than new ones remembers answers: caches of a processor
 # are less than that ahead of its memory. Several sets have to agree.
 MEMORY_RATIO = 10.0
@@ -276,19 +273,20 @@ class _Task:
             self._calls[index, name] = min(shared if fits else answer["calls"], answer["most_calls"])
             self._most_calls[index, name] = answer["most_calls"]
         longest = max((self._calls[index, name] * answer["call_ns"] for name, answer in found.items()), default=1)
-        self._turns[index] = min(plan.turns, max(FEWEST_TURNS, int(MOST_ROUND_NS / longest)))
+        self._turns[index] = min(plan.turns, max(1, int(MOST_ROUND_NS / longest)))
 
     def _round(self, plan: Plan, processes: _Set, names: list[str], index: int, number: int) -> None:
         operation, amortized = self.timed[index]
         key = (plan.seed, plan.session, plan.part, self.instance.id, operation, amortized, number)
         orders = random.Random(repr(key))  # noqa: S311 - orders that can be had again
         turns = self._turns[index]
-        kept = random.SystemRandom().sample(range(turns), min(KEPT_TURNS, turns))
+        # One turn of a round keeps outputs to be compared; nobody can know which.
+        kept = random.SystemRandom().randrange(turns)
         for turn in range(turns):
             order = self._able(names, index)
             orders.shuffle(order)
             for position, name in enumerate(order):
-                visit = self._visit(processes, name, index, keep=turn in kept)
+                visit = self._visit(processes, name, index, keep=turn == kept)
                 if visit is not None:
                     made = Visit(name, processes.number, number, position, *visit, turn)
                     self.measured[index].visits.append(made)

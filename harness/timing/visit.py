@@ -1,8 +1,8 @@
 """Visits: some calls of one operation on the clock, whose outputs are evaluated there and compared afterwards.
 
-A call is charged for all that it returns, so work that is only promised is done on the clock. Before each visit memory
-is poisoned and the operation primed by one call; some calls of each visit, chosen at random, are kept with the clock
-stopped. The overhead of clock and empty evaluation is reported, never subtracted.
+A call is charged for all that it returns, so work that is only promised is done on the clock. Each visit is
+primed by one call; of some visits a few calls, chosen at random, are kept with the clock stopped, and before those
+memory is poisoned. The overhead of clock and empty evaluation is reported, never subtracted.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ OVERHEAD_FACTOR = 20
 LEAST_VISIT_NS = 1_000_000
 MOST_CALLS = 10_000
 WARM_UP_CALLS = 3
+# A call this long needs no other before it: what a pause costs it is nothing beside it.
+LONG_CALL_NS = 20_000_000
 ROUNDS = 16
 KEPT_A_VISIT = 2
 # Compared after the last visit; beyond so many bytes no more are kept.
@@ -36,7 +38,7 @@ MOST_KEPT_BYTES = 128 << 20
 # Of what is kept so many are compared in any case; more as long as that does not take too long.
 FEWEST_COMPARED = 2
 COMPARING_SECONDS = 1.0
-# New inputs are compared with the shortest of so many later calls.
+# New inputs are compared with the shortest of so many later calls; of long calls, one input with one.
 RECALLS = 3
 # A queue holds the outputs of all its calls at once.
 MOST_QUEUED_BYTES = 256 << 20
@@ -86,6 +88,7 @@ class Operation:
         self._chance = random.SystemRandom()
         self.compared = 0
         self._kept: list[_Kept] = []
+        self._call_ns = 0.0
         self._renew()
         self._sample = self._warm_up()
         self._sample_bytes = max(1, _bytes(self._sample))
@@ -93,6 +96,9 @@ class Operation:
     def calibrate(self) -> tuple[int, float]:
         """Return the calls that make a visit long enough, and the time of a call [ns]."""
         goal, calls = least_visit_ns(), 1
+        if self._call_ns >= max(LONG_CALL_NS, goal):
+            # A visit shows whether that was so: the driver makes one that is too short again.
+            return 1, self._call_ns
         # Of two: one that was disturbed would make all visits too short.
         took = min(self.visit(1, keep=False), self.visit(1, keep=False))
         while took < goal and calls < self.most_calls:
@@ -111,12 +117,15 @@ class Operation:
 
     def visit(self, calls: int, *, keep: bool = True) -> int:
         """Make `calls` calls on the clock and return how long they took [ns]; with `keep` some are kept."""
-        if self.timed.most_calls is not None:
-            # Every visit begins with the same state.
+        if self.timed.most_calls is not None and self._number + 1 + calls > self.timed.most_calls:
+            # Arms are asked for the same calls in the same turns, so their states stay alike.
             self.compare()
             self._renew()
-        poison(self._sample)
-        self._call(self._next())
+        if keep:
+            # Only what is looked at can show that it was not written.
+            poison(self._sample)
+        if self._call_ns < LONG_CALL_NS:
+            self._call(self._next())
         room = keep and len(self._kept) * self._sample_bytes < MOST_KEPT_BYTES
         chosen = set(self._chance.sample(range(calls), min(KEPT_A_VISIT, calls))) if room else set()
         first = self._number
@@ -127,6 +136,7 @@ class Operation:
             took, kept = (self._queued if self.amortized else self._one_by_one)(first, calls, chosen)
         finally:
             gc.enable()
+        self._call_ns = took / calls
         self._kept += kept
         return took
 
@@ -167,17 +177,20 @@ class Operation:
             return 1.0
         self.compare()
         self._renew()
-        known = self.timed.turns // 2
-        fresh = self._pass(known)
-        again = [min(times) for times in zip(*(self._pass(known) for _ in range(RECALLS)), strict=True)]
+        turns, recalls, known = self.timed.turns, RECALLS, self.timed.turns // 2
+        if self._call_ns >= LONG_CALL_NS:
+            # What such a call reads lies in no near cache, whatever is called in between.
+            turns, recalls, known = 1, 1, 0
+        fresh = self._pass(known, turns)
+        again = [min(times) for times in zip(*(self._pass(known, turns) for _ in range(recalls)), strict=True)]
         return min((new / max(old, 1) for new, old in zip(fresh, again, strict=True)), default=1.0)
 
-    def _pass(self, known: int) -> list[int]:
-        """Call every turn once, and return the times of those that are not known."""
+    def _pass(self, known: int, turns: int) -> list[int]:
+        """Call so many turns once, and return the times of those that are not known."""
         for number in range(known):
             self._call(number)
         self._number = self.timed.turns
-        return [self._one_by_one(number, 1, set())[0] for number in range(known, self.timed.turns)]
+        return [self._one_by_one(number, 1, set())[0] for number in range(known, turns)]
 
     def _renew(self) -> None:
         self.timed = self._prepare()
@@ -194,9 +207,15 @@ class Operation:
         return output
 
     def _warm_up(self) -> Any:
+        begun = time.perf_counter_ns()
         for _ in range(WARM_UP_CALLS - 1):
             self._call(self._next())
-        return take(self._call(self._next()))
+            if time.perf_counter_ns() - begun > LONG_CALL_NS:
+                break
+        begun = time.perf_counter_ns()
+        output = self._call(self._next())
+        self._call_ns = time.perf_counter_ns() - begun
+        return take(output)
 
     @staticmethod
     def _force(output: object) -> None:

@@ -69,6 +69,13 @@ Exit codes: 0 nothing got slower for certain, 1 the new side answers wrongly, 2 
     help="Rounds of the first look; up to three times as many where that does not settle it.",
 )
 @click.option("--processes", type=click.IntRange(4), help="Sets of fresh processes a look [default: one a round].")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(0),
+    default=5.0,
+    show_default=True,
+    help="With --rev: begin no further look that would end later; what is not settled stays AMBIGUOUS.",
+)
 @click.option("--seed", type=int, help="Order of the visits [default: drawn, and printed].")
 @click.option("--no-check", is_flag=True, help="With --rev: run no cases on the new revision but those that are timed.")
 @click.option("--install", is_flag=True, help="With --rev: install each revision, even where dependencies agree.")
@@ -92,6 +99,7 @@ def command(
     min_effect: float | None,
     rounds: int,
     processes: int | None,
+    minutes: float,
     seed: int | None,
     no_check: bool,
     install: bool,
@@ -117,7 +125,17 @@ def command(
 
         target = record or default_record(["compare"])
         wanted = Wanted(
-            paths, patterns, kinds, subject, rounds, processes or rounds, seed, min_effect or 0.0, target, quiet
+            paths,
+            patterns,
+            kinds,
+            subject,
+            rounds,
+            processes or rounds,
+            seed,
+            min_effect or 0.0,
+            target,
+            quiet,
+            minutes,
         )
         try:
             if save_baseline:

@@ -71,8 +71,11 @@ def test_noise_is_no_verdict() -> None:
 
 
 def test_no_verdict_where_two_copies_of_the_baseline_differ() -> None:
-    assert verdict(scaled(drawn(0.5), "base again", 1.03)) == (Call.AMBIGUOUS, Reason.CONTROL_ARM_MOVED)
-    assert verdict(scaled(drawn(0.5), "base again", 1.01)) == (Call.SLOWER, Reason.CLEAR)
+    for change in (-0.08, 0.0, 0.08):
+        assert verdict(scaled(drawn(change), "base again", 1.03)) == (Call.AMBIGUOUS, Reason.CONTROL_ARM_MOVED)
+    assert verdict(scaled(drawn(0.08), "base again", 1.01)) == (Call.SLOWER, Reason.CLEAR)
+    assert verdict(scaled(drawn(0.5), "base again", 1.03)) == (Call.SLOWER, Reason.CLEAR), "that is not noise"
+    assert verdict(scaled(drawn(0.5), "base again", 1.2)) == (Call.AMBIGUOUS, Reason.CONTROL_ARM_MOVED)
     alone = drawn(0.5)
     without = replace(alone, arms=tuple(arm for arm in alone.arms if arm.role is not Role.CONTROL))
     assert verdict(without) == (Call.AMBIGUOUS, Reason.CONTROL_ARM_MISSING)
@@ -171,6 +174,17 @@ def test_looks_end() -> None:
     done = in_looks(Counted(ROUGH, np.random.default_rng(4), [0.05]), Context())
     assert [part for _, _, part in asked] == [0, 1, 2]
     assert done.verdicts[0].evidence.rounds == DEFAULT_RULE.most_rounds
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e9])
+def test_no_look_is_begun_that_takes_longer_than_allowed(seconds: float) -> None:
+    asked.clear()
+    notes: list[str] = []
+    context = Context(seconds=seconds, note=notes.append)
+    done = in_looks(Counted(ROUGH, np.random.default_rng(4), [0.05]), context)
+    assert len(asked) == (3 if seconds else 1)
+    assert done.verdicts[0].evidence.rounds == 16 * len(asked)
+    assert ("there is no time" in notes[0]) == (not seconds)
 
 
 def test_what_can_never_be_told_is_not_measured_again() -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 BASE = 240
 # Digits are stored as 8..247: larger than any other value, and whole numbers up to 256 are exact in bfloat16.
 LIFT = 8
+LARGEST = np.float32(0.97)
 _QUERY_SIZE = {"float32": 1.0, "float16": 1 / 256, "bfloat16": 1 / 2048}
 
 
@@ -71,7 +72,9 @@ def make_tokens(spec: RingSpec, dtype: np.dtype[Any], seed: int, last_id: int, g
     rng = np.random.default_rng(seed)
 
     def table(heads: int, dim: int, *, marked: bool) -> NDArray[Any]:
-        data = rng.uniform(-0.97, 0.97, (last_id + 1, heads, dim))
+        data = rng.random((last_id + 1, heads, dim), np.float32)
+        data *= 2 * LARGEST
+        data -= LARGEST
         channels = marker_channels(dim, group)
         if marked:
             rest = np.arange(last_id + 1)
@@ -83,7 +86,7 @@ def make_tokens(spec: RingSpec, dtype: np.dtype[Any], seed: int, last_id: int, g
                     data[:, :, channel + 1] = -1
                 rest = rest // BASE
             data[0] = -5 * np.sign(data[0])
-        return data.astype(np.float32).astype(dtype)
+        return data.astype(dtype, copy=False)
 
     keys = table(spec.kv_heads, spec.head_dim, marked=True)
     values = table(spec.kv_heads, spec.value_dim, marked=True)

@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 import traceback
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -100,7 +100,16 @@ class Arm:
         """Find how many calls make a visit."""
         operation = self._operation(index)
         calls, call_ns = operation.calibrate()
-        return {"calls": calls, "call_ns": call_ns, "most_calls": operation.most_calls}
+        return {"calls": calls, "call_ns": call_ns, "most_calls": operation.most_calls, "cores": operation.cores}
+
+    def keep_to(self, cores: list[int]) -> dict[str, Any]:
+        """Keep all threads to some cores, where the system lets them be kept (Linux)."""
+        if hasattr(os, "sched_setaffinity"):
+            for thread in Path("/proc/self/task").iterdir():
+                # One may have ended since.
+                with suppress(OSError):
+                    os.sched_setaffinity(int(thread.name), cores)
+        return {}
 
     def visit(self, index: int, calls: int, keep: bool = True) -> dict[str, Any]:
         """Make one visit; with `keep` some outputs are kept to be compared."""

@@ -6,7 +6,9 @@ compared before, in between and after: an arm with a wrong one is named in `Timi
 
 from __future__ import annotations
 
+import os
 import random
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,13 +16,15 @@ from harness.timing.process import ArmError, ArmProcess
 from harness.timing.samples import Role, Timing, Visit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from harness.case.expand import Instance
     from harness.timing.plan import ArmSpec, Plan
 
     Key = tuple[str, str, bool]
 
+# Work that keeps no more cores busy than this stays on one: handing it from core to core is what scatters most.
+ONE_CORE = 1.3
 # Calls in common make visits alike; nobody has to wait so long for them.
 MOST_VISIT_NS = 100_000_000
 # A visit that came out this much shorter than it has to be is made again with more calls.
@@ -79,6 +83,11 @@ def _timed(plan: Plan, instance: Instance, wanted: Sequence[Key] | None) -> list
     return [one for one in every if wanted is None or (instance.id, *one) in wanted]
 
 
+def _cores() -> list[int]:
+    """Return the cores that this process may use; none where the system can't say."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
 class _Set:
     """One process an arm, for all instances of a batch."""
 
@@ -89,6 +98,8 @@ class _Set:
             self._cases.setdefault(instance.path, []).append(instance.id)
         self.processes: dict[str, ArmProcess] = {}
         self.hellos: dict[str, dict[str, Any]] = {}
+        # Which each arm is kept to; those that were not asked have all.
+        self.cores: dict[str, list[int]] = {}
 
     def __enter__(self) -> Self:
         specs = self.plan.all_arms()
@@ -111,8 +122,18 @@ class _Set:
         for name, process in list(self.processes.items()):
             if process.dead:
                 process.stop()
+                self.cores.pop(name, None)
                 self.processes[name] = ArmProcess(process.spec, self.plan.limits)
                 self._greet(process.spec)
+
+    def keep_to(self, names: Iterable[str], cores: list[int]) -> None:
+        """Keep arms to some cores; who dies of it is found dead by the next request."""
+        for name in names:
+            if self.cores.get(name, _cores()) != cores:
+                self.processes[name].request("timing", "keep_to", cores=cores)
+                with suppress(ArmError):
+                    self.processes[name].answer()
+                self.cores[name] = cores
 
     def _greet(self, spec: ArmSpec) -> None:
         process = self.processes[spec.arm.name]
@@ -148,6 +169,7 @@ class _Task:
         self._calls: dict[tuple[int, str], int] = {}
         self._most_calls: dict[tuple[int, str], int] = {}
         self._turns: dict[int, int] = {}
+        self._on_one_core: dict[int, bool] = {}
 
     def run(self, plan: Plan, processes: _Set) -> None:
         """Prepare, visit and compare in one set of processes."""
@@ -170,6 +192,7 @@ class _Task:
             self._calibrate(plan, processes, names, index)
         for one in rounds:
             for index in range(len(self.timed)):
+                self._place(processes, names, index)
                 self._round(plan, processes, names, index, one)
         for index in range(len(self.timed)) if number < RECALLING_SETS else ():
             for name in self._able([name for name in names if processes.processes[name].spec.subject], index):
@@ -177,6 +200,8 @@ class _Task:
                 answer = self._ask(processes, name, index, "recall")
                 if answer is not None:
                     self.measured[index].remembers.setdefault(name, []).append(answer["remembers"])
+        # Arms compare side by side, and prepare so the next time.
+        processes.keep_to(names, _cores())
         self._all(processes, names, "finish", check=edge)
 
     def timings(self, plan: Plan, watcher: Watcher) -> Iterator[Timing]:
@@ -273,7 +298,17 @@ class _Task:
             self._calls[index, name] = min(shared if fits else answer["calls"], answer["most_calls"])
             self._most_calls[index, name] = answer["most_calls"]
         longest = max((self._calls[index, name] * answer["call_ns"] for name, answer in found.items()), default=1)
+        busiest = max((answer["cores"] for name, answer in found.items() if name in own), default=0.0)
+        # What the first set shows holds for all.
+        self._on_one_core.setdefault(index, busiest <= ONE_CORE)
         self._turns[index] = min(plan.turns, max(1, int(MOST_ROUND_NS / longest)))
+
+    def _place(self, processes: _Set, names: list[str], index: int) -> None:
+        """Keep the work of one thread to one core, another in each set; give other work all of them."""
+        cores = _cores()
+        if self._on_one_core.get(index):
+            cores = cores[processes.number % len(cores) :][:1]
+        processes.keep_to(self._able(names, index), cores)
 
     def _round(self, plan: Plan, processes: _Set, names: list[str], index: int, number: int) -> None:
         operation, amortized = self.timed[index]

@@ -89,6 +89,8 @@ class Operation:
         self.compared = 0
         self._kept: list[_Kept] = []
         self._call_ns = 0.0
+        # Cores that the last calls kept busy: their processor time over their time.
+        self.cores = 0.0
         self._renew()
         self._sample = self._warm_up()
         self._sample_bytes = max(1, _bytes(self._sample))
@@ -132,11 +134,13 @@ class Operation:
         self._number += calls
         gc.collect(0)
         gc.disable()
+        busy = time.process_time_ns()
         try:
             took, kept = (self._queued if self.amortized else self._one_by_one)(first, calls, chosen)
         finally:
             gc.enable()
         self._call_ns = took / calls
+        self.cores = (time.process_time_ns() - busy) / took
         self._kept += kept
         return took
 
@@ -212,9 +216,10 @@ class Operation:
             self._call(self._next())
             if time.perf_counter_ns() - begun > LONG_CALL_NS:
                 break
-        begun = time.perf_counter_ns()
+        begun, busy = time.perf_counter_ns(), time.process_time_ns()
         output = self._call(self._next())
         self._call_ns = time.perf_counter_ns() - begun
+        self.cores = (time.process_time_ns() - busy) / self._call_ns
         return take(output)
 
     @staticmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from functools import cache, partial
@@ -19,8 +20,9 @@ from harness.subjects.outputs import OutputError, force, poison, take
 from harness.subjects.protocol import Answer, PlainArrays
 from harness.subjects.reference import Reference
 from harness.timing.driver import Watcher, measure, measure_again
-from harness.timing.plan import TURNS, Plan, arms_of
-from harness.timing.samples import Role
+from harness.timing.plan import TURNS, ArmLimits, ArmSpec, Plan, arms_of
+from harness.timing.process import ArmProcess
+from harness.timing.samples import Arm, Role
 from harness.timing.visit import OVERHEAD_FACTOR, Operation, least_visit_ns, overhead_ns, visit_in_rounds
 
 if TYPE_CHECKING:
@@ -66,6 +68,64 @@ def test_a_slow_call_is_made_once_a_visit(seconds: float, expected: int) -> None
     # say themselves how long they are.
     assert calls == expected
     assert all(1e9 * seconds <= each < 2e9 * seconds for each in rounds.round_ns), "priming is not on the clock"
+
+
+def test_an_operation_tells_how_many_cores_it_keeps_busy() -> None:
+    def busy(_number: int) -> Any:
+        return np.full(1, sum(range(300_000)))
+
+    def idle(_number: int) -> Any:
+        time.sleep(0.01)
+        return np.zeros(1)
+
+    shares = []
+    for call in (busy, idle):
+        operation = Operation(lambda call=call: of(call))  # type: ignore[misc]
+        operation.visit(3)
+        shares.append(operation.cores)
+    assert shares[1] < 0.3 < shares[0] <= 1.2
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system can't keep a process to a core")
+def test_an_arm_keeps_all_its_threads_to_a_core() -> None:
+    arm = ArmProcess(ArmSpec(Arm("one", Role.CANARY), ""), ArmLimits())
+    every = os.sched_getaffinity(0)
+    try:
+        arm.hello()
+        for cores in ({min(every)}, every):
+            arm.request("keeping", "keep_to", cores=sorted(cores))
+            assert arm.answer() == {}
+            threads = [int(path.name) for path in Path(f"/proc/{arm.process.pid}/task").iterdir()]
+            assert len(threads) > 1, "the one that watches its parent"
+            assert all(os.sched_getaffinity(thread) == cores for thread in threads)
+    finally:
+        arm.stop()
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system can't keep a process to a core")
+def test_work_of_one_thread_is_visited_on_one_core_and_prepared_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, list[int]]] = []
+    request = ArmProcess.request
+
+    def noted(process: ArmProcess, doing: str, do: str, seconds: float | None = None, **arguments: Any) -> None:
+        asked.append((do, arguments.get("cores", [])))
+        request(process, doing, do, seconds, **arguments)
+
+    monkeypatch.setattr(ArmProcess, "request", noted)
+    every = sorted(os.sched_getaffinity(0))
+    list(measure(a_plan("reference", rounds=4)))
+    if len(every) > 1:
+        kept = {tuple(cores) for do, cores in asked if do == "keep_to"}
+        assert kept == {(every[0],), (every[1],), tuple(every)}, "another core in each of the two sets"
+        last: list[int] = []
+        for do, cores in asked:
+            last = cores if do == "keep_to" else last
+            assert do not in ("prepare", "finish") or last in ([], every)
+            assert do != "visit" or len(last) == 1
+    monkeypatch.setattr("harness.timing.driver.ONE_CORE", -1.0)
+    asked.clear()
+    list(measure(a_plan("reference", rounds=4)))
+    assert "keep_to" not in [do for do, _ in asked], "work of many threads has all cores"
 
 
 def test_what_builds_on_each_other_begins_anew_before_it_is_full() -> None:

@@ -6,20 +6,19 @@ compared before, in between and after: an arm with a wrong one is named in `Timi
 
 from __future__ import annotations
 
-import os
 import random
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from harness.timing.process import ArmError, ArmProcess
+from harness.timing.process import ArmError
 from harness.timing.samples import Role, Timing, Visit
+from harness.timing.sets import ProcessSet, usable_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from harness.case.expand import Instance
-    from harness.timing.plan import ArmSpec, Plan
+    from harness.timing.plan import Plan
 
     Key = tuple[str, str, bool]
 
@@ -62,7 +61,7 @@ def measure(plan: Plan, *, wanted: Sequence[Key] | None = None, watcher: Watcher
     for start in range(0, len(tasks), plan.batch):
         batch = tasks[start : start + plan.batch]
         for process in range(plan.processes):
-            with _Set(plan, process, [task.instance for task in batch]) as processes:
+            with ProcessSet(plan, process, [task.instance for task in batch]) as processes:
                 for task in batch:
                     watcher.step(task.instance.id, done, total)
                     task.run(plan, processes)
@@ -81,68 +80,6 @@ def _timed(plan: Plan, instance: Instance, wanted: Sequence[Key] | None) -> list
     modes = plan.modes(instance) if wanted is None else (False, True)
     every = [(operation, amortized) for operation in operations for amortized in modes]
     return [one for one in every if wanted is None or (instance.id, *one) in wanted]
-
-
-def _cores() -> list[int]:
-    """Return the cores that this process may use; none where the system can't say."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-
-
-class _Set:
-    """One process an arm, for all instances of a batch."""
-
-    def __init__(self, plan: Plan, number: int, instances: list[Instance]) -> None:
-        self.plan, self.number = plan, number
-        self._cases: dict[str, list[str]] = {}
-        for instance in instances:
-            self._cases.setdefault(instance.path, []).append(instance.id)
-        self.processes: dict[str, ArmProcess] = {}
-        self.hellos: dict[str, dict[str, Any]] = {}
-        # Which each arm is kept to; those that were not asked have all.
-        self.cores: dict[str, list[int]] = {}
-
-    def __enter__(self) -> Self:
-        specs = self.plan.all_arms()
-        try:
-            for spec in specs:
-                self.processes[spec.arm.name] = ArmProcess(spec, self.plan.limits)
-            for spec in specs:
-                self._greet(spec)
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for process in self.processes.values():
-            process.stop()
-
-    def revive(self) -> None:
-        """Start the arms again that died on an earlier instance."""
-        for name, process in list(self.processes.items()):
-            if process.dead:
-                process.stop()
-                self.cores.pop(name, None)
-                self.processes[name] = ArmProcess(process.spec, self.plan.limits)
-                self._greet(process.spec)
-
-    def keep_to(self, names: Iterable[str], cores: list[int]) -> None:
-        """Keep arms to some cores; who dies of it is found dead by the next request."""
-        for name in names:
-            if self.cores.get(name, _cores()) != cores:
-                self.processes[name].request("timing", "keep_to", cores=cores)
-                with suppress(ArmError):
-                    self.processes[name].answer()
-                self.cores[name] = cores
-
-    def _greet(self, spec: ArmSpec) -> None:
-        process = self.processes[spec.arm.name]
-        self.hellos[spec.arm.name] = process.hello()
-        if spec.subject:
-            process.request("loading the cases", "load", cases=list(self._cases.items()))
-            answer = process.answer()
-            if "errored" in answer:
-                raise ArmError(answer["errored"])
 
 
 @dataclass
@@ -171,7 +108,7 @@ class _Task:
         self._turns: dict[int, int] = {}
         self._on_one_core: dict[int, bool] = {}
 
-    def run(self, plan: Plan, processes: _Set) -> None:
+    def run(self, plan: Plan, processes: ProcessSet) -> None:
         """Prepare, visit and compare in one set of processes."""
         processes.revive()
         number = processes.number
@@ -201,7 +138,7 @@ class _Task:
                 if answer is not None:
                     self.measured[index].remembers.setdefault(name, []).append(answer["remembers"])
         # Arms compare side by side, and prepare so the next time.
-        processes.keep_to(names, _cores())
+        processes.keep_to(names, usable_cores())
         self._all(processes, names, "finish", check=edge)
 
     def timings(self, plan: Plan, watcher: Watcher) -> Iterator[Timing]:
@@ -238,7 +175,7 @@ class _Task:
         measured = self.measured[index]
         return [name for name in names if name not in measured.wrong | measured.failed | measured.unsupported]
 
-    def _all(self, processes: _Set, names: list[str], do: str, **arguments: Any) -> list[str]:
+    def _all(self, processes: ProcessSet, names: list[str], do: str, **arguments: Any) -> list[str]:
         """Ask every arm at once; return those that go on."""
         doing = {"prepare": "preparing", "finish": "comparing"}[do]
         for name in names:
@@ -264,7 +201,7 @@ class _Task:
             elif "moved_bytes" in own:
                 measured.work.update(moved_bytes=own["moved_bytes"], operations=own["operations"])
 
-    def _ask(self, processes: _Set, name: str, index: int, do: str, **arguments: Any) -> dict[str, Any] | None:
+    def _ask(self, processes: ProcessSet, name: str, index: int, do: str, **arguments: Any) -> dict[str, Any] | None:
         """Ask one arm about one operation; None where that went wrong, which is noted."""
         operation = self.timed[index][0]
         process = processes.processes[name]
@@ -282,7 +219,7 @@ class _Task:
             return None
         return answer
 
-    def _calibrate(self, plan: Plan, processes: _Set, names: list[str], index: int) -> None:
+    def _calibrate(self, plan: Plan, processes: ProcessSet, names: list[str], index: int) -> None:
         """Agree on the calls of a visit: as many as the quickest arm needs, unless others would take for ever."""
         found: dict[str, dict[str, Any]] = {}
         for name in self._able(names, index):
@@ -303,14 +240,14 @@ class _Task:
         self._on_one_core.setdefault(index, busiest <= ONE_CORE)
         self._turns[index] = min(plan.turns, max(1, int(MOST_ROUND_NS / longest)))
 
-    def _place(self, processes: _Set, names: list[str], index: int) -> None:
+    def _place(self, processes: ProcessSet, names: list[str], index: int) -> None:
         """Keep the work of one thread to one core, another in each set; give other work all of them."""
-        cores = _cores()
+        cores = usable_cores()
         if self._on_one_core.get(index):
             cores = cores[processes.number % len(cores) :][:1]
         processes.keep_to(self._able(names, index), cores)
 
-    def _round(self, plan: Plan, processes: _Set, names: list[str], index: int, number: int) -> None:
+    def _round(self, plan: Plan, processes: ProcessSet, names: list[str], index: int, number: int) -> None:
         operation, amortized = self.timed[index]
         key = (plan.seed, plan.session, plan.part, self.instance.id, operation, amortized, number)
         orders = random.Random(repr(key))  # noqa: S311 - orders that can be had again
@@ -326,7 +263,7 @@ class _Task:
                     made = Visit(name, processes.number, number, position, *visit, turn)
                     self.measured[index].visits.append(made)
 
-    def _visit(self, processes: _Set, name: str, index: int, *, keep: bool) -> tuple[int, int] | None:
+    def _visit(self, processes: ProcessSet, name: str, index: int, *, keep: bool) -> tuple[int, int] | None:
         """Visit; a visit that is too short says little, and is made again with more calls."""
         least = processes.hellos[name]["least_visit_ns"]
         for _ in range(TRIES):

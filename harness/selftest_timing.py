@@ -22,7 +22,7 @@ from harness.fingerprint import fingerprint
 from harness.regress import decide, examine
 from harness.regress_session import Context, in_looks
 from harness.timing import planted
-from harness.timing.plan import ArmSpec, Plan
+from harness.timing.plan import TURNS, ArmSpec, Plan
 from harness.timing.record import TimingRecord, TimingWriter, different, merged, read_timing_record
 from harness.timing.samples import Arm, Role
 from harness.verdict import DEFAULT_RULE, Call
@@ -167,7 +167,13 @@ def _arm(name: str, role: Role, loops: int) -> ArmSpec:
 
 
 def _header(settings: Settings, sorts: range) -> dict[str, object]:
-    wanted = {"sorts": [sorts.start, sorts.stop], "sets": settings.sets, "load": settings.load, "seed": settings.seed}
+    wanted = {
+        "sorts": [sorts.start, sorts.stop],
+        "sets": settings.sets,
+        "turns": TURNS,
+        "load": settings.load,
+        "seed": settings.seed,
+    }
     return {"fingerprint": fingerprint(), "selftest": wanted}
 
 

@@ -206,7 +206,7 @@ def main(trials: int, seed: int) -> None:
     """Print three tables: verdicts by machine (one turn a round unless named), other rules, what intervals miss."""
     rows = []
     for machine, label, options in _rows():
-        found = [shares(machine, change, trials=trials, seed=seed, **options) for change in (0, 0.05, 0.1)]  # type: ignore[arg-type]
+        found = [shares(machine, change, trials=trials, seed=seed, **options) for change in (0, 0.05, 0.1)]  # type: ignore[arg-type]  # of `_rows`
         cells = [_percent(shown[Call.SLOWER]) for shown in found]
         rows.append([machine.name, label, *cells, _percent(found[0][Call.FASTER]), _percent(found[0][Call.SAME])])
         click.echo(f"{machine.name}, {label}", err=True)

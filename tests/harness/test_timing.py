@@ -80,7 +80,7 @@ def test_an_operation_tells_how_many_cores_it_keeps_busy() -> None:
 
     shares = []
     for call in (busy, idle):
-        operation = Operation(lambda call=call: of(call))  # type: ignore[misc]
+        operation = Operation(lambda call=call: of(call))  # type: ignore[misc]  # bound now
         operation.visit(3)
         shares.append(operation.cores)
     assert shares[1] < 0.3 < shares[0] <= 1.2

@@ -25,7 +25,8 @@ def markdown(found: Found, settings: Settings, machine: Mapping[str, object]) ->
     rounds = [DEFAULT_RULE.least_rounds * (look + 1) for look in range(len(DEFAULT_RULE.spent))]
     headers = [*_HEADERS, f"SLOWER after {' / '.join(map(str, rounds))} rounds", "confirmed", "measured", *others]
     table = tabulate(rows, headers, tablefmt="github", disable_numparse=True)
-    load = "One core was kept busy by another process meanwhile." if settings.load else "The selftest started nothing else."
+    idle, busy = "The selftest started nothing else.", "One core was kept busy by another process meanwhile."
+    load = busy if settings.load else idle
     where = ", ".join(f"{key} {value}" for key, value in machine.items())
     most = DEFAULT_RULE.most_rounds
     return f"""# Selftest of timing

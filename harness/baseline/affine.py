@@ -56,7 +56,7 @@ def dequantize(
 ) -> NDArray[np.float64]:
     """Return scale * code + bias [..., n] in float64."""
     codes = unpack(packed, bits)
-    groups = codes.reshape(*codes.shape[:-1], -1, group_size).astype(np.float64)
+    groups = codes.reshape(*scales.shape, group_size).astype(np.float64)
     values = scales.astype(np.float64)[..., np.newaxis] * groups + biases.astype(np.float64)[..., np.newaxis]
     return values.reshape(codes.shape)
 

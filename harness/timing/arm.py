@@ -115,6 +115,23 @@ class Arm:
         """Make one visit; with `keep` some outputs are kept to be compared."""
         return {"took_ns": self._operation(index).visit(calls, keep=keep)}
 
+    def renew(self) -> dict[str, Any]:
+        """Compare what was kept, and prepare anew what can be recalled."""
+        from harness.timing.visit import WrongError
+
+        answers: list[dict[str, Any]] = []
+        for place, operation in enumerate(self.operations):
+            answers.append({})
+            if operation is None or self.subject is None:
+                continue
+            try:
+                operation.renew()
+            except WrongError as why:
+                answers[-1] = {"wrong": str(why)}
+                self.operations[place] = None
+        self._tidy()
+        return {"operations": answers}
+
     def recall(self, index: int) -> dict[str, Any]:
         """See how much longer new inputs take than those seen before."""
         return {"remembers": self._operation(index).remembers()}

@@ -31,7 +31,7 @@ TOO_SHORT = 0.5
 TRIES = 3
 # Turns are for short visits: the pace of a shared machine changes within tens of milliseconds, and a pair of visits
 # within one turn mostly misses that. Long visits have it in them.
-MOST_ROUND_NS = 100_000_000
+MOST_ROUND_NS = 60_000_000
 # A subject that answers inputs it has seen so many times faster than new ones remembers answers: caches of a processor
 # are less than that ahead of its memory. Several sets have to agree.
 MEMORY_RATIO = 10.0
@@ -131,14 +131,10 @@ class _Task:
             for index in range(len(self.timed)):
                 self._place(processes, names, index)
                 self._round(plan, processes, names, index, one)
-        for index in range(len(self.timed)) if number < RECALLING_SETS else ():
-            for name in self._able([name for name in names if processes.processes[name].spec.subject], index):
-                # One after the other: this is a matter of time, too.
-                answer = self._ask(processes, name, index, "recall")
-                if answer is not None:
-                    self.measured[index].remembers.setdefault(name, []).append(answer["remembers"])
         # Arms compare side by side, and prepare so the next time.
         processes.keep_to(names, usable_cores())
+        if number < RECALLING_SETS:
+            self._recall(processes, names)
         self._all(processes, names, "finish", check=edge)
 
     def timings(self, plan: Plan, watcher: Watcher) -> Iterator[Timing]:
@@ -171,13 +167,27 @@ class _Task:
                 failed=tuple(measured.failed.items()),
             )
 
+    def _recall(self, processes: ProcessSet, names: list[str]) -> None:
+        """See who answers inputs faster that it has seen before."""
+        names = self._all(processes, names, "renew")
+        for index in range(len(self.timed)):
+            able = self._able([name for name in names if processes.processes[name].spec.subject], index)
+            if able:
+                self._place(processes, names, index)
+            for name in able:
+                # One after the other: this is a matter of time, too.
+                answer = self._ask(processes, name, index, "recall")
+                if answer is not None:
+                    self.measured[index].remembers.setdefault(name, []).append(answer["remembers"])
+        processes.keep_to(names, usable_cores())
+
     def _able(self, names: list[str], index: int) -> list[str]:
         measured = self.measured[index]
         return [name for name in names if name not in measured.wrong | measured.failed | measured.unsupported]
 
     def _all(self, processes: ProcessSet, names: list[str], do: str, **arguments: Any) -> list[str]:
         """Ask every arm at once; return those that go on."""
-        doing = {"prepare": "preparing", "finish": "comparing"}[do]
+        doing = {"prepare": "preparing", "renew": "preparing anew", "finish": "comparing"}[do]
         for name in names:
             processes.processes[name].request(f"{doing} {self.instance.id}", do, **arguments)
         for name in names:

@@ -30,7 +30,7 @@ LEAST_VISIT_NS = 1_000_000
 MOST_CALLS = 10_000
 WARM_UP_CALLS = 3
 # A call this long needs no other before it: what a pause costs it is nothing beside it.
-LONG_CALL_NS = 20_000_000
+LONG_CALL_NS = 8_000_000
 ROUNDS = 16
 KEPT_A_VISIT = 2
 # Compared after the last visit; beyond so many bytes no more are kept.
@@ -170,17 +170,26 @@ class Operation:
                 )
             self.compared += 1
 
+    @property
+    def recallable(self) -> bool:
+        """Whether the same inputs can be given once more."""
+        return not self.timed.stateful and not self.amortized
+
+    def renew(self) -> None:
+        """Compare what was kept, and make the inputs of `remembers` new ones."""
+        if self.recallable:
+            self.compare()
+            self._renew()
+
     def remembers(self) -> float:
         """Return how many times longer new inputs take than the same once more; 1 where calls build on each other.
 
-        An operation that was just prepared has not seen its later inputs yet: those are new. The least ratio of any of
+        An operation that was just renewed has not seen its later inputs yet: those are new. The least ratio of any of
         them counts, since a new input can be disturbed only once; the others are called in between, so that what was
         just read lies in no nearer cache.
         """
-        if self.timed.stateful or self.amortized:
+        if not self.recallable:
             return 1.0
-        self.compare()
-        self._renew()
         turns, recalls, known = self.timed.turns, RECALLS, self.timed.turns // 2
         if self._call_ns >= LONG_CALL_NS:
             # What such a call reads lies in no near cache, whatever is called in between.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from harness.kinds.base import Notes
-    from harness.kinds.ring.stored import Alone
+    from harness.kinds.ring.stored import Alone, Yardstick
     from harness.kinds.ring.tokens import Tokens
     from harness.subjects.protocol import RingSpec
 
@@ -91,7 +91,7 @@ def check_attention(
     expected: Expected,
     block: NDArray[np.int64],
     tokens: Tokens,
-    alones: Sequence[Alone],
+    alones: Sequence[Yardstick],
     spec: RingSpec,
     where: str,
     notes: Notes,
@@ -137,7 +137,7 @@ def check_attention(
 
 
 def _attention_of_row(
-    seen: list[list[int]], asking: NDArray[np.int64], tokens: Tokens, alone: Alone, spec: RingSpec
+    seen: list[list[int]], asking: NDArray[np.int64], tokens: Tokens, alone: Yardstick, spec: RingSpec
 ) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """Return, for each query head of one row, the output [queries, value_dim] and the bound on its error.
 
@@ -147,17 +147,13 @@ def _attention_of_row(
     alone.need(ids)
     sees = np.array([np.isin(ids, query) for query in seen])
     arithmetic = Arithmetic(spec.dtype, affine=alone.affine)
-    scale, share = spec.head_dim**-0.5, spec.query_heads // spec.kv_heads
+    scale, share, asked = spec.head_dim**-0.5, spec.query_heads // spec.kv_heads, tokens.asked(asking)
     results = []
     for kv_head in range(spec.kv_heads):
         # Query heads that share a key head ask as one block.
         heads = range(kv_head * share, (kv_head + 1) * share)
-        queries = np.concatenate([tokens.queries[asking, head] for head in heads]).astype(np.float64)
-        keys, values = alone.keys, alone.values
-        attended = Attended(
-            keys.values[ids, kv_head], keys.magnitudes[ids, kv_head],
-            values.values[ids, kv_head], values.magnitudes[ids, kv_head],
-        )  # fmt: skip
+        queries = np.concatenate([asked[:, head] for head in heads]).astype(np.float64)
+        attended = Attended(*alone.keys.decoded(ids, kv_head), *alone.values.decoded(ids, kv_head))
         want, weights = attend_head(queries, attended.keys, attended.values, scale, np.tile(sees, (share, 1)))
         limit = attention_limit(queries, attended, scale, weights, arithmetic)
         results += list(zip(np.split(want, share), np.split(limit, share), strict=True))

@@ -138,7 +138,7 @@ def _queries(answer: Answer) -> int:
 def query_ids(track: Track, queries: int, turn: int = 0) -> NDArray[np.int64]:
     """Return the ids [rows, queries] of the tokens that ask."""
     # Any token can ask; those of other rows and times tell more than a repetition.
-    last = len(track.bench.tokens.queries) - 1
+    last = track.bench.tokens.last_id
     return (np.arange(track.rows)[:, None] * 31 + np.arange(queries)[None, :] * 7 + 13 * turn) % last + 1
 
 
@@ -164,8 +164,9 @@ def _check_decoded(answer: Answer, view: View, alones: Sequence[Alone], dtype: s
         for (name, arrays, plane), limit in zip(sides, limits, strict=True):
             notes.compared()
             got = np.moveaxis(decoded(arrays)[0][:, columns], 0, 1)
-            limit[row][:, columns] = np.moveaxis(unit * plane.magnitudes[ids], 0, 1)
-            wrong = Bound(unit * plane.magnitudes[ids]).check(plane.values[ids], got)
+            values, magnitudes = plane.decoded(ids)
+            limit[row][:, columns] = np.moveaxis(unit * magnitudes, 0, 1)
+            wrong = Bound(unit * magnitudes).check(values, got)
             if wrong is not None:
                 notes.found(
                     "stored", f"{where}: row {row}, {name} {wrong.where}", wrong.expected, wrong.actual, wrong.note

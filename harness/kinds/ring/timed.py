@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from harness.kinds.ring import steps
 from harness.kinds.ring.checks import check_attention, check_stored, check_visible
 from harness.kinds.ring.observe import read_answer
 from harness.kinds.ring.run import Driver, expected_ids
+from harness.kinds.ring.stored import Shown
 from harness.subjects.protocol import Answer, Block
 
 if TYPE_CHECKING:
@@ -20,11 +22,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from harness.kinds.ring.checks import Expected
+    from harness.kinds.ring.observe import View
     from harness.kinds.ring.schema import RingCase
     from harness.subjects.protocol import AffineStorage, RingSpec, Subject
 
 # A full cache grows with every call; so many tokens hardly change what one costs.
 MOST_GROWTH = 256
+# Columns that are compared with their tokens stored alone before attention over all of them is.
+LOOKED_AT = 32
 
 
 def timed(case: RingCase, subject: Subject, operation: str, salt: int) -> Timed:
@@ -105,10 +110,19 @@ def _attention(driver: Driver, ids: list[NDArray[np.int64]]) -> Timed:
         view = read_answer(_answer(output, where, notes), track.spec, storages, driver.group, 1, where, notes)
         if view.output is None:
             notes.found("attention", where, "an output", "none")
-        elif check_visible(view, expected, block, where, notes):
-            check_attention(view, expected, asking, tokens, alones, track.spec, where, notes)
+        elif check_visible(view, expected, block, where, notes) and check_stored(_some(view), alones, where, notes):
+            # Encoding every token alone takes longer than all calls: some are, and no subject knows which.
+            shown = [Shown(view, row, tokens.last_id, storage) for row, storage in enumerate(storages)]
+            check_attention(view, expected, asking, tokens, shown, track.spec, where, notes)
 
     return Timed(call, check, attention_work(track.spec, expected, storages))
+
+
+def _some(view: View) -> View:
+    """Return a view in which only some columns are seen, chosen at random."""
+    columns = view.sees.shape[-1]
+    chosen = np.isin(np.arange(columns), np.random.default_rng().permutation(columns)[:LOOKED_AT])
+    return replace(view, sees=view.sees & chosen)
 
 
 def _mask(output: Any) -> object:
@@ -126,7 +140,7 @@ def _answer(output: Any, where: str, notes: Notes) -> Answer:
 
 def _turning_ids(driver: Driver, tokens: int) -> list[NDArray[np.int64]]:
     """Return the ids [rows, tokens] of each turn's block; all rows are given the same."""
-    ids = np.arange(1, len(driver.bench.tokens.keys))
+    ids = np.arange(1, driver.bench.tokens.last_id + 1)
     return [np.tile(np.resize(np.roll(ids, -turn), tokens), (driver.track.rows, 1)) for turn in range(TURNS)]
 
 

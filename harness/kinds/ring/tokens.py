@@ -22,6 +22,11 @@ BASE = 240
 # Digits are stored as 8..247: larger than any other value, and whole numbers up to 256 are exact in bfloat16.
 LIFT = 8
 LARGEST = np.float32(0.97)
+# Of a long cache, noise is drawn once: what every token and head has of it begins somewhere else. Drawing all of it
+# takes most of the time until a cache can be timed.
+_DRAWN = 1 << 17
+# Queries of ids this far apart are the same.
+_QUERIES = 509
 _QUERY_SIZE = {"float32": 1.0, "float16": 1 / 256, "bfloat16": 1 / 2048}
 
 
@@ -53,15 +58,28 @@ def read_ids(decoded: NDArray[np.float64], group_size: int | None) -> NDArray[np
 
 @dataclass(frozen=True)
 class Tokens:
-    """Keys, values and queries of every id: `keys` [ids, kv_heads, head_dim] and so on, in the case's dtype."""
+    """Keys, values and queries of every id: `keys` [ids, kv_heads, head_dim] and so on, in the case's dtype.
+
+    `queries` [up to 509, query_heads, head_dim] come round again; `asked` has those of any ids.
+    """
 
     keys: NDArray[Any]
     values: NDArray[Any]
     queries: NDArray[Any]
 
+    @property
+    def last_id(self) -> int:
+        """The largest id that there is data of."""
+        return len(self.keys) - 1
+
+    def asked(self, ids: NDArray[np.int64]) -> NDArray[Any]:
+        """Return the queries [..., query_heads, head_dim] of ids."""
+        return np.asarray(self.queries[ids % len(self.queries)])
+
     def block(self, ids: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Return keys, values and queries [rows, heads, tokens, dim] of `ids` [rows, tokens]; id 0 is a pad."""
-        return tuple(np.ascontiguousarray(a[ids].transpose(0, 2, 1, 3)) for a in (self.keys, self.values, self.queries))  # type: ignore[return-value]  # a tuple of exactly three
+        found = (self.keys[ids], self.values[ids], self.asked(ids))
+        return tuple(np.ascontiguousarray(one.transpose(0, 2, 1, 3)) for one in found)  # type: ignore[return-value]  # a tuple of exactly three
 
 
 def make_tokens(spec: RingSpec, dtype: np.dtype[Any], seed: int, last_id: int, group: int | None) -> Tokens:
@@ -71,10 +89,20 @@ def make_tokens(spec: RingSpec, dtype: np.dtype[Any], seed: int, last_id: int, g
     """
     rng = np.random.default_rng(seed)
 
-    def table(heads: int, dim: int, *, marked: bool) -> NDArray[Any]:
-        data = rng.random((last_id + 1, heads, dim), np.float32)
+    def noise(*shape: int) -> NDArray[Any]:
+        data = rng.random(shape, np.float32)
         data *= 2 * LARGEST
         data -= LARGEST
+        return data.astype(dtype, copy=False)
+
+    def table(ids: int, heads: int, dim: int, *, marked: bool) -> NDArray[Any]:
+        if ids * heads * dim <= _DRAWN:
+            data = noise(ids, heads, dim)
+        else:
+            # As bits, which NumPy copies faster than a dtype of somebody else's.
+            drawn = noise(_DRAWN).view(f"u{dtype.itemsize}")
+            starts = rng.integers(0, _DRAWN - dim + 1, (ids, heads))
+            data = np.lib.stride_tricks.sliding_window_view(drawn, dim)[starts].view(dtype)
         channels = marker_channels(dim, group)
         if marked:
             rest = np.arange(last_id + 1)
@@ -86,11 +114,11 @@ def make_tokens(spec: RingSpec, dtype: np.dtype[Any], seed: int, last_id: int, g
                     data[:, :, channel + 1] = -1
                 rest = rest // BASE
             data[0] = -5 * np.sign(data[0])
-        return data.astype(dtype, copy=False)
+        return data
 
-    keys = table(spec.kv_heads, spec.head_dim, marked=True)
-    values = table(spec.kv_heads, spec.value_dim, marked=True)
-    queries = table(spec.query_heads, spec.head_dim, marked=False)
+    keys = table(last_id + 1, spec.kv_heads, spec.head_dim, marked=True)
+    values = table(last_id + 1, spec.kv_heads, spec.value_dim, marked=True)
+    queries = table(min(last_id + 1, _QUERIES), spec.query_heads, spec.head_dim, marked=False)
     # The digits would drown every other channel of a score. In a quantized group they also blur their neighbors, so
     # there the whole group is left out.
     for channel in marker_channels(spec.head_dim, group):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from harness.timing.visit import Operation
 
 # Elements that are sorted, and mapped on the device.
-CANARY_SIZE = 1 << 15
+CANARY_SIZE = 1 << 14
 
 
 @dataclass
@@ -52,31 +52,25 @@ class Arm:
         self, instance: str, digest: str, timed: list[tuple[str, bool]], salt: int, check: bool
     ) -> dict[str, Any]:
         """Check the subject, make its operations ready (operation, amortized), and say what each moves and does."""
-        from harness.execute import execute
-        from harness.outcome import Outcome
         from harness.subjects.protocol import Refused, Unsupported
         from harness.timing.visit import Operation, WrongError
 
-        self.operations = []
+        self.instance, self.operations = None, [None] * len(timed)
         if self.subject is None:
             canary = Operation(_canary)
             self.operations = [canary] * len(timed)
             return {"operations": [{} for _ in timed]}
-        self.instance = self.instances[instance]
-        if self.instance.digest != digest:
-            return {"errored": f"{self.instance.path} changed while it was timed"}
-        lacking = _lacks(self.subject, self.instance)
+        asked = self.instances[instance]
+        if asked.digest != digest:
+            return {"errored": f"{asked.path} changed while it was timed"}
+        lacking = _lacks(self.subject, asked)
         if lacking:
             return {"unsupported": lacking}
-        if check:
-            result = execute(self.instance, self.subject)
-            if result.outcome is Outcome.UNSUPPORTED:
-                return {"unsupported": result.reason}
-            if result.outcome is not Outcome.PASSED:
-                return {"wrong": f"{result.outcome} before timing: {result.reason}"}
+        if check and (bad := _bad(asked, self.subject)):
+            return bad
+        self.instance = asked
         answers: list[dict[str, Any]] = []
-        for operation, amortized in timed:
-            made: Operation | None = None
+        for place, (operation, amortized) in enumerate(timed):
             try:
                 made = Operation(partial(self._timed, operation, salt), amortized=amortized)
                 work = made.timed.work
@@ -85,7 +79,8 @@ class Arm:
                 answers.append({"unsupported": str(why)})
             except WrongError as why:
                 answers.append({"wrong": str(why)})
-            self.operations.append(made)
+            else:
+                self.operations[place] = made
         self._tidy()
         return {"operations": answers}
 
@@ -245,6 +240,17 @@ class Writable(Protocol):
 def _send(stream: Writable, message: dict[str, Any]) -> None:
     stream.write(json.dumps(message).encode() + b"\n")
     stream.flush()
+
+
+def _bad(instance: Instance, subject: Subject) -> dict[str, Any]:
+    """Run the case; return why that is no good."""
+    from harness.execute import execute
+    from harness.outcome import Outcome
+
+    result = execute(instance, subject)
+    if result.outcome is Outcome.UNSUPPORTED:
+        return {"unsupported": result.reason}
+    return {} if result.outcome is Outcome.PASSED else {"wrong": f"{result.outcome} before timing: {result.reason}"}
 
 
 def _lacks(subject: Subject, instance: Instance) -> str:

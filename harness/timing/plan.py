@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 ROUNDS = 16
 PROCESSES = 8
 # A median over many short turns bears a machine that changes its pace between two visits.
-TURNS = 13
+TURNS = 17
 # The inputs of a set of processes are its own, in whatever session and part of it.
 _SALTS_A_PART = 256
 _PARTS_A_SESSION = 64

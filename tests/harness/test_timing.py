@@ -290,7 +290,7 @@ def test_a_kind_that_a_subject_lacks_is_no_arm() -> None:
     instance = next(one for one in timed_instances() if one.kind == "ring")
     notes: list[str] = []
     watcher = Watcher(note=notes.append)
-    plan = Plan((instance,), arms_of(["reference", "mlx"]), rounds=2, processes=2)
+    plan = Plan((instance,), arms_of(["reference", "mlx"]), rounds=3, processes=3)
     (timing,) = measure(plan, watcher=watcher)
     assert {arm.name for arm in timing.arms} == {"reference", "reference again", "canary"}
     assert notes[0].endswith("mlx can't: does not offer kind ring")

@@ -92,7 +92,7 @@ def in_looks(measure: Measure, context: Context, *, wanted: Sequence[Key] | None
         spent_s = time.monotonic() - begun
         each_s = each_s or spent_s / len(timings)
         if spent_s + len(wanted) * each_s > context.seconds:
-            context.note(f"{len(wanted)} can't be told apart, and there is no time to look at them again")
+            context.note(f"{len(wanted)} can't be told apart yet, and `--minutes` leaves no time to look at them again")
             break
         context.note(f"{len(wanted)} can't be told apart yet: {context.rule.least_rounds} more rounds of these")
     return Judged(verdicts, list(timings.values()))

@@ -118,6 +118,19 @@ def summary(report: TimingReport) -> str:
     return f"{words}; {report.tested} tested together"
 
 
+def undecided(report: TimingReport) -> str:
+    """Say what is certain where intervals are too wide for a verdict; "" where none is."""
+    wide = [verdict.evidence for verdict in report.verdicts if verdict.reason is Reason.WIDE_INTERVAL]
+    if not wide:
+        return ""
+    low, high = min(one.interval.low for one in wide), max(one.interval.high for one in wide)
+    which = "1 interval reaches" if len(wide) == 1 else f"{len(wide)} intervals reach"
+    return (
+        f"{which} beyond the least change that counts ({percent(min(one.floor for one in wide))}), "
+        f"none further than {percent(low)} to {percent(high)}; more rounds make them narrower"
+    )
+
+
 def lines(report: TimingReport) -> Iterator[str]:
     """Yield the lines of the report."""
     yield ""
@@ -125,7 +138,9 @@ def lines(report: TimingReport) -> Iterator[str]:
     if report.verdicts:
         yield ""
         yield _table(report)
-    details = dict.fromkeys(_details(report.ordered()))
+    details = [*dict.fromkeys(_details(report.ordered()))]
+    if wide := undecided(report):
+        details.append(f"{Reason.WIDE_INTERVAL}: {wide}")
     if details:
         yield ""
         yield from details
@@ -157,7 +172,8 @@ def _table(report: TimingReport) -> str:
 
 def _details(verdicts: Iterable[Verdict]) -> Iterator[str]:
     for verdict in verdicts:
-        if verdict.detail and verdict.reason is not Reason.WRONG_ANSWER:
+        # Wrong answers have a part of their own; intervals stand in the table.
+        if verdict.detail and verdict.reason not in (Reason.WRONG_ANSWER, Reason.WIDE_INTERVAL):
             one = verdict.evidence
             yield f"{one.instance} {operation(one)}: {verdict.reason}: {verdict.detail}"
 
@@ -168,5 +184,5 @@ def figures(one: Evidence) -> str:
     outliers = sum(side.outliers for side in (one.base, one.new) if side)
     return (
         f"{one.rounds} rounds in {one.sets} process sets; two copies of the baseline differ by {control}; "
-        f"a change counts from {percent(one.floor)}; {outliers} outliers (kept)"
+        f"a change counts from {percent(one.floor)}; {outliers} outlier{"s" * (outliers != 1)} (kept)"
     )

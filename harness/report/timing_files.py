@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 from harness.regress import percent
-from harness.report.timing import duration, figures, operation, ratio, reason, summary
+from harness.report.timing import duration, figures, operation, ratio, reason, summary, undecided
 from harness.verdict import Call, Reason
 
 if TYPE_CHECKING:
@@ -51,6 +51,9 @@ def _markdown(report: TimingReport) -> Iterator[str]:
     if loud:
         yield from _table(loud)
         yield ""
+        if wide := undecided(report):
+            yield f"{Reason.WIDE_INTERVAL}: {wide}."
+            yield ""
         yield from _folded("What these rest on", [f"- `{v.evidence.instance}` {_because(v)}" for v in loud])
     if same:
         yield from _folded(f"{len(same)} stayed the same", list(_table(same)))

@@ -62,6 +62,24 @@ def test_the_terminal_shows_what_to_act_on_first() -> None:
     assert "it takes 16 rounds in 4 sets of processes" in text
 
 
+def test_what_could_not_be_told_says_what_is_certain_once() -> None:
+    one = REPORT.verdicts[0]
+    narrow, wide = (
+        replace(one, call=Call.AMBIGUOUS, reason=Reason.WIDE_INTERVAL, detail=f"to {high}", confirmed=None,
+                evidence=replace(one.evidence, interval=replace(one.evidence.interval, low=low, high=high)))
+        for low, high in ((-0.01, 0.04), (-0.02, 0.03))
+    )  # fmt: skip
+    report = replace(REPORT, verdicts=(narrow, wide))
+    for text in (plain(report), markdown(report)):
+        found = [line for line in text.splitlines() if line.startswith("wide-interval: ")]
+        assert len(found) == 1
+        assert "2 intervals reach" in found[0]
+        assert "-2.0 % to +4.1 %" in found[0]
+    assert "to 0.04" not in plain(report), "the table has it"
+    assert "wide-interval: 1 interval reaches" in plain(replace(report, verdicts=(narrow, *REPORT.verdicts)))
+    assert "intervals reach" not in plain(REPORT)
+
+
 def test_exit_codes() -> None:
     assert REPORT.exit_code == 3
     assert replace(REPORT, verdicts=verdicts(confirm=False)).exit_code == 0

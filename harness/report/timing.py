@@ -184,5 +184,5 @@ def figures(one: Evidence) -> str:
     outliers = sum(side.outliers for side in (one.base, one.new) if side)
     return (
         f"{one.rounds} rounds in {one.sets} process sets; two copies of the baseline differ by {control}; "
-        f"a change counts from {percent(one.floor)}; {outliers} outlier{"s" * (outliers != 1)} (kept)"
+        f"a change counts from {percent(one.floor)}; {outliers} outlier{'s' * (outliers != 1)} (kept)"
     )

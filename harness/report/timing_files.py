@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
@@ -81,7 +82,9 @@ def _how(report: TimingReport) -> str:
 
 
 def _because(verdict: Verdict) -> str:
-    why = f"{verdict.reason}: {_cell(verdict.detail)}; " if verdict.detail else ""
+    # The table has intervals.
+    told = verdict.detail and verdict.reason is not Reason.WIDE_INTERVAL
+    why = f"{verdict.reason}: {_cell(verdict.detail)}; " if told else ""
     return f"{operation(verdict.evidence)}: {why}{figures(verdict.evidence)}"
 
 
@@ -90,8 +93,8 @@ def _table(verdicts: Iterable[Verdict]) -> Iterator[str]:
     yield f"|{'---|' * len(_HEADERS)}"
     for verdict in verdicts:
         one = verdict.evidence
-        base, new = (duration(side.median_ns) if side else "-" for side in (one.base, one.new))
-        quartiles = f"{duration(one.new.q1_ns)} to {duration(one.new.q3_ns)}" if one.new else "-"
+        base, new = (_whole(side.median_ns) if side else "-" for side in (one.base, one.new))
+        quartiles = f"{_whole(one.new.q1_ns)} to {_whole(one.new.q3_ns)}" if one.new else "-"
         why = reason(verdict)
         call = f"{_SIGNS[verdict.call]} {verdict.call}" + (f" ({why})" if why else "")
         cells = [f"`{one.instance}`", operation(one), base, new, ratio(one), call, quartiles, one.trace]
@@ -108,8 +111,13 @@ def _folded(title: str, body: list[str]) -> Iterator[str]:
     yield ""
 
 
+def _whole(ns: float) -> str:
+    """Write a time that no narrow column tears from its unit."""
+    return duration(ns).replace(" ", "\N{NO-BREAK SPACE}")
+
+
 def _cell(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").split())
+    return re.sub(r"[ \t\r\n]+", " ", text.replace("|", "\\|")).strip()
 
 
 def to_json(report: TimingReport) -> str:

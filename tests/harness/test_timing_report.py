@@ -104,6 +104,7 @@ def test_the_summary_folds_away_what_stayed_the_same_and_is_a_table_to_github() 
     table = [line for line in head.splitlines() if line.startswith("|")]
     cells = {line.replace("\\|", "").count("|") for line in table}
     assert cells == {table[0].count("|")}, "a bar within an id must not make a cell"
+    assert "| 1.00\N{NO-BREAK SPACE}ms |" in head
     assert "chip M4" in text
     assert "weak evidence" not in text
     assert "weak evidence" in markdown(replace(REPORT, interleaved=False))

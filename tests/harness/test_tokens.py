@@ -9,7 +9,7 @@ import pytest
 
 from harness.baseline import affine as naive_affine
 from harness.dtypes import numpy_dtype
-from harness.kinds.ring.tokens import largest_id, make_tokens, marker_channels, read_ids
+from harness.kinds.ring.tokens import LARGEST, largest_id, make_tokens, marker_channels, read_ids
 from harness.subjects.protocol import AffineStorage, RingSpec
 
 FORMATS = list(itertools.product((1, 2, 3, 4, 5, 6, 8), (32, 64, 128), ("float32", "float16", "bfloat16"), (1, 2)))
@@ -50,6 +50,24 @@ def test_tokens_of_one_id_do_not_depend_on_how_many_there_are() -> None:
     few = make_tokens(spec("float32", None, 8), np.dtype("float32"), 5, 10, None)
     many = make_tokens(spec("float32", None, 8), np.dtype("float32"), 5, 500, None)
     assert few.keys.tobytes() == many.keys[:11].tobytes()
+
+
+def test_a_long_cache_has_noise_of_its_own_for_every_token_and_head() -> None:
+    shape = RingSpec(8, 1, 2, 4, 128, 64, "bfloat16", None, 0)
+    one, again, other = (make_tokens(shape, numpy_dtype("bfloat16"), seed, 2000, None) for seed in (1, 1, 2))
+    for table in (one.keys, one.values):
+        noise = table[1:, :, 2:].astype(np.float64)
+        assert len({row.tobytes() for row in noise.reshape(-1, noise.shape[-1])}) == 2 * 2000
+        assert np.abs(noise).max() < 1
+        assert abs(noise.mean()) < 0.01
+        assert abs(noise.std() - LARGEST / 3**0.5) < 0.01
+        assert (read_ids(table[1:, 1].astype(np.float64), None) == np.arange(1, 2001)).all()
+        assert (np.abs(table[0].astype(np.float64)) == 5).all(), "a pad"
+    assert one.keys.tobytes() == again.keys.tobytes()
+    assert not (one.keys[1:, :, 2:] == other.keys[1:, :, 2:]).all(axis=-1).any()
+    asked = one.asked(np.arange(2000)[None])
+    assert asked.shape == (1, 2000, 4, 128)
+    assert len({row.tobytes() for row in asked[0, 1:401]}) == 400
 
 
 def test_queries_do_not_look_at_the_digits() -> None:

@@ -101,7 +101,7 @@ def make_tokens(spec: RingSpec, dtype: np.dtype[Any], seed: int, last_id: int, g
         else:
             # As bits, which NumPy copies faster than a dtype of somebody else's.
             drawn = noise(_DRAWN).view(f"u{dtype.itemsize}")
-            starts = rng.integers(0, _DRAWN - dim + 1, (ids, heads))
+            starts = np.resize(rng.permutation(_DRAWN - dim + 1), (ids, heads))
             data = np.lib.stride_tricks.sliding_window_view(drawn, dim)[starts].view(dtype)
         channels = marker_channels(dim, group)
         if marked:

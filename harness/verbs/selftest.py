@@ -20,7 +20,7 @@ def command() -> None:
     "timing",
     epilog="""\b
 Examples:
-  assay selftest timing                    an hour or more on a noisy machine with two cores
+  assay selftest timing                    40 minutes on a noisy machine with two cores
   assay selftest timing --load             with another process on one of the cores
   assay selftest timing --sorts 8          a quick look
 

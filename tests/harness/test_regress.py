@@ -184,7 +184,7 @@ def test_no_look_is_begun_that_takes_longer_than_allowed(seconds: float) -> None
     done = in_looks(Counted(ROUGH, np.random.default_rng(4), [0.05]), context)
     assert len(asked) == (3 if seconds else 1)
     assert done.verdicts[0].evidence.rounds == 16 * len(asked)
-    assert ("there is no time" in notes[0]) == (not seconds)
+    assert ("leaves no time" in notes[0]) == (not seconds)
 
 
 def test_what_can_never_be_told_is_not_measured_again() -> None:

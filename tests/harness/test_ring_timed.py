@@ -7,10 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import mlx.core as mx
+import numpy as np
 import pytest
 
 from harness.case.load import load_file
 from harness.kinds import get_kind
+from harness.kinds.ring.observe import View
+from harness.kinds.ring.stored import Shown
 from harness.subjects.protocol import AffineArrays, PlainArrays
 from harness.subjects.reference import Reference
 from harness.timing.visit import Operation, WrongError
@@ -100,3 +103,18 @@ def test_answers_of_timed_attention(
     else:
         operation.compare()
         assert operation.compared == 2
+
+
+def test_what_a_mask_hides_is_no_token() -> None:
+    rng = np.random.default_rng(1)
+    planes = [PlainArrays(rng.standard_normal((1, 2, 4, 8)).astype(np.float32)) for _ in range(2)]
+    # The last two are hidden: an older token with the id of a newer one, and a key without a value.
+    view = View(
+        [planes[0]], [planes[1]], None, np.array([[1, 3, 3, 2]]), np.array([[1, 3, 3, -1]]), np.ones((1, 1, 4)) > 0
+    )
+    view.sees[..., 2:] = False
+    shown = Shown(view, 0, 3, None)
+    for plane, given in ((shown.keys, planes[0].data), (shown.values, planes[1].data)):
+        values, magnitudes = plane.decoded([1, 3])
+        assert (values == np.moveaxis(given[0][:, :2], 0, 1)).all()
+        assert (magnitudes == np.abs(values)).all()

@@ -103,8 +103,8 @@ class Shown:
     """The tokens of one row as an answer shows them, right or not: what attention over that answer had to work with."""
 
     def __init__(self, view: View, row: int, last_id: int, storage: AffineStorage | None) -> None:
-        """Sort the columns of the row by the ids they hold, up to `last_id`."""
-        columns = np.flatnonzero(view.key_ids[row] > 0)
+        """Sort the columns that are seen by the ids they hold, up to `last_id`; what is hidden may hold anything."""
+        columns = np.flatnonzero(view.sees[row].any(axis=0) & (view.key_ids[row] > 0))
         self.affine = storage is not None
 
         def plane(arrays: Single, ids: NDArray[np.int64]) -> Plane:
